@@ -1,0 +1,36 @@
+# Everything runs in a .venv of its own; the first call of a target sets it up, later calls find the stamp and go on.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := runs/demo
+EPOCHS := 30
+
+.PHONY: demo test lint clean
+
+demo: .venv/demo.stamp
+	@rm -rf $(RUN)
+	$(BIN)/relbias fit -c vision/digits -c trainer/cpu --trainer.max_epochs $(EPOCHS) --run_dir $(RUN)
+	$(BIN)/relbias test $(RUN)
+	$(BIN)/relbias plot bias $(RUN)
+	$(BIN)/relbias plot training $(RUN)
+
+test: .venv/dev.stamp
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/ty check src
+
+# The demo needs neither the vision extra nor the test tools: it is ready sooner without them.
+.venv/demo.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet -e ".[train,plot]"
+	@touch $@
+
+.venv/dev.stamp: .venv/demo.stamp
+	$(BIN)/pip install --quiet -e ".[vision,train,plot]" --group dev
+	@touch $@
+
+clean:
+	rm -rf .venv runs dist .pytest_cache .ruff_cache .hypothesis
