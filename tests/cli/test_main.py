@@ -32,7 +32,8 @@ def printed(capsys, *argv):
 
 
 @pytest.mark.parametrize(
-    "argv", [["list"], ["list", "recipes"], ["list", "configs"], ["show", "encoding/t5"], ["--help"], ["list", "--help"]]
+    "argv",
+    [["list"], ["list", "recipes"], ["list", "configs"], ["show", "encoding/t5"], ["--help"], ["list", "--help"]],
 )
 def test_file_commands_do_not_import_torch(argv):
     source = str(Path(relbias.__file__).parents[1])

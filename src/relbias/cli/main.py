@@ -37,7 +37,9 @@ def usage() -> str:
     """
     lines = ["usage: relbias COMMAND [arguments]", ""]
     lines += [f"  {command:<10}{text}" for command, (_, text) in COMMANDS.items()]
-    return "\n".join([*lines, "", "relbias COMMAND --help says what a command takes; relbias --version prints the version."])
+    return "\n".join(
+        [*lines, "", "relbias COMMAND --help says what a command takes; relbias --version prints the version."]
+    )
 
 
 def run(argv: Sequence[str]) -> int:
