@@ -37,11 +37,9 @@ def test_unknown_attribute_names_the_nearest():
 
 
 def test_missing_package_names_its_extra():
-    with pytest.raises(
-        MissingExtraError, match=r"^absent_package is not installed; run: pip install 'relbias\[plot\]'$"
-    ):
-        with extra("plot"):
-            import absent_package.part  # noqa: F401
+    line = r"^absent_package is not installed; run: pip install 'relbias\[plot\]'$"
+    with pytest.raises(MissingExtraError, match=line), extra("plot"):
+        import absent_package.part  # noqa: F401
 
 
 def test_our_own_missing_module_is_no_extra():

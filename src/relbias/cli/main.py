@@ -1,7 +1,7 @@
 """The entry point: finds the command, runs it, and turns the errors of its input into one line.
 
-The commands about files (list, show, copy, check) are in :mod:`relbias.cli.files`, which imports torch only where it must;
-the others are imported when they are called.
+The commands about files (list, show, copy, check) are in :mod:`relbias.cli.files`, which imports torch only where it
+must; the others are imported when they are called.
 """
 
 import importlib
