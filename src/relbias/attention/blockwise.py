@@ -1,0 +1,61 @@
+"""A block of queries at a time, recomputed in the backward pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from relbias.attention.call import Call
+from relbias.attention.implementation import Implementation
+from relbias.attention.lookup import added_rows
+from relbias.attention.masks import drop, hide, safe_softmax
+
+_LOGITS_PER_BLOCK = 2**21
+"""How many logits of all items and heads a block has: 8 MiB in float32."""
+_REFUSED = ("Q", "V", "u", "w", "g")
+
+
+class Blockwise(Implementation):
+    """The exact softmax of a block of queries over all keys, one block after the other.
+
+    The backward pass computes each block again, so that a block's N x M part is the largest thing in memory, in
+    training too. Half precision is computed in float32. There is no double backward.
+    """
+
+    name = "blockwise"
+
+    def refusal(self, call: Call) -> str | None:
+        refused = [name for name in call.terms.names if name in _REFUSED]
+        if refused:
+            return f"the term {refused[0]} is not computed block by block yet"
+        if call.return_weights:
+            return "the weights of all queries are never in memory together"
+        return None
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        dtype = call.q.dtype
+        call = call.converted(call.dtype).with_normalized().with_all_heads()
+        q, k = call.rotated()
+        batch, heads, n, _ = q.shape
+        size = max(1, _LOGITS_PER_BLOCK // max(1, batch * heads * k.shape[2]))
+        blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+        if len(blocks) <= 1:
+            return _block(call, q, k, slice(0, n)).to(dtype), None
+        recompute = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        outs = [
+            checkpoint(_block, call, q, k, rows, use_reentrant=False) if recompute else _block(call, q, k, rows)
+            for rows in blocks
+        ]
+        return torch.cat(outs, dim=2).to(dtype), None
+
+
+def _block(call: Call, q: Tensor, k: Tensor, rows: slice) -> Tensor:
+    """The output of some rows, (B, H, n, D); q and k are the turned ones."""
+    logits = (q[:, :, rows] * call.factor()) @ k.mT
+    for part in (added_rows(call, rows), call.masks.added(rows)):
+        if part is not None:
+            logits = logits + part
+    logits = hide(logits, call.masks.allowed(rows, q.device))
+    weights = safe_softmax(logits) if call.terms.entries or not call.masks.empty else logits.softmax(dim=-1)
+    return drop(weights, q.shape[2], rows, call.dropout_p) @ call.v

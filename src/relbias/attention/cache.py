@@ -1,0 +1,101 @@
+"""What decoding keeps of the tokens so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class KVCache:
+    """The keys and values of the tokens so far, one cache per layer, updated in place.
+
+    Keys are stored unrotated, so that a rotation whose frequencies depend on the length stays right.
+
+    Args:
+        k: (B, Hkv, M, D) or None before the first tokens.
+        v: (B, Hkv, M, D).
+        positions: (B or 1, M) int64, if positions were given.
+        key_padding_mask: (B, M) bool, True = padding, if padding was given.
+        document_ids: (B, M), if they were given.
+
+    Example:
+        >>> import relbias as rb
+        >>> attention, cache = rb.RelativeAttention(64, num_heads=4, encoding="rope"), rb.KVCache()
+        >>> for token in torch.randn(3, 2, 1, 64):
+        ...     y = attention(token, cache=cache, is_causal=True)
+        >>> cache.length
+        3
+    """
+
+    k: Tensor | None = None
+    v: Tensor | None = None
+    positions: Tensor | None = None
+    key_padding_mask: Tensor | None = None
+    document_ids: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """M, the number of tokens so far."""
+        return 0 if self.k is None else self.k.shape[2]
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.k = self.v = self.positions = self.key_padding_mask = self.document_ids = None
+
+    def update(
+        self,
+        k: Tensor,
+        v: Tensor,
+        positions: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        document_ids: Tensor | None = None,
+    ) -> None:
+        """Append tokens.
+
+        Args:
+            k: (B, Hkv, N, D), their keys, unrotated.
+            v: (B, Hkv, N, D), their values.
+            positions: (N,) or (B, N) integers.
+            key_padding_mask: (B, N) bool, True = padding; without it they are no padding.
+            document_ids: (B, N) integers.
+
+        Raises:
+            ValueError: another batch, or positions or document_ids in some calls and not in others.
+        """
+        n, old = k.shape[2], self.length
+        if positions is not None:
+            positions = positions.reshape(-1, n)
+        if self.k is None or self.v is None:
+            self.k, self.v, self.positions, self.document_ids = k, v, positions, document_ids
+            self.key_padding_mask = key_padding_mask
+            return
+        if self.k.shape[0] != k.shape[0]:
+            raise ValueError(
+                f"the cache holds a batch of {self.k.shape[0]}, got {k.shape[0]}; call cache.reset() first"
+            )
+        new_positions = _append("positions", self.positions, positions)
+        new_ids = _append("document_ids", self.document_ids, document_ids)
+        if self.key_padding_mask is not None or key_padding_mask is not None:
+            batch = k.shape[0]
+            before = self.key_padding_mask
+            before = torch.zeros(batch, old, dtype=torch.bool, device=k.device) if before is None else before
+            after = key_padding_mask
+            after = torch.zeros(batch, n, dtype=torch.bool, device=k.device) if after is None else after
+            self.key_padding_mask = torch.cat((before, after), dim=1)
+        self.k, self.v = torch.cat((self.k, k), dim=2), torch.cat((self.v, v), dim=2)
+        self.positions, self.document_ids = new_positions, new_ids
+
+
+def _append(name: str, before: Tensor | None, after: Tensor | None) -> Tensor | None:
+    if before is None and after is None:
+        return None
+    if before is None or after is None:
+        given, missing = ("now", "before") if before is None else ("before", "now")
+        raise ValueError(
+            f"{name} were given {given} and not {missing}; give them in every call with a cache, or in none"
+        )
+    batch = max(len(before), len(after))
+    return torch.cat((before.expand(batch, -1), after.expand(batch, -1)), dim=1)

@@ -1,0 +1,68 @@
+"""All terms folded into a mask for torch's scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from relbias.attention.call import Call
+from relbias.attention.implementation import Implementation
+from relbias.attention.lookup import added_rows
+from relbias.attention.masks import hide
+from relbias.relations.base import ALL_ROWS
+
+scaled_dot_product_attention = torch.nn.functional.scaled_dot_product_attention
+
+
+class Folded(Implementation):
+    """Every term but V becomes part of one additive mask, (B or 1, H or 1, N, M), for torch's fused attention.
+
+    The mask is the cost: N M numbers, per head where a term differs by head and per item where it differs by item.
+    """
+
+    name = "folded"
+
+    def refusal(self, call: Call) -> str | None:
+        if "V" in call.terms.names:
+            return "the term V acts on the values and cannot be part of a mask"
+        if call.return_weights:
+            return "scaled_dot_product_attention does not return weights"
+        return None
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        call = call.with_normalized().with_all_heads()
+        q, k = call.rotated()
+        scale = call.scale
+        if isinstance(scale, Tensor):
+            q, scale = (q.to(call.dtype) * call.factor()).to(q.dtype), 1.0
+        n, m = call.masks.n, call.masks.m
+        if 0 in (n, m):
+            return q @ k.mT @ call.v, None
+
+        mask = added_rows(call, ALL_ROWS)
+        added = call.masks.added(ALL_ROWS)
+        if added is not None:
+            mask = added.to(call.dtype) if mask is None else mask + added
+        if mask is None and _only_causal(call):
+            out = scaled_dot_product_attention(
+                q, k, call.v, dropout_p=call.dropout_p, is_causal=call.masks.is_causal, scale=scale
+            )
+            return out, None
+        allowed = call.masks.allowed(ALL_ROWS, q.device)
+        if mask is None:
+            mask = torch.zeros((), dtype=call.dtype, device=q.device).expand_as(allowed)
+        mask = hide(mask, allowed)
+        # A query without keys: let it see all of them, then discard what it got.
+        empty = (mask == -math.inf).all(dim=-1, keepdim=True)
+        mask = mask.masked_fill(empty, 0.0)
+        out = scaled_dot_product_attention(q, k, call.v, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
+        return out.masked_fill(empty, 0.0), None
+
+
+def _only_causal(call: Call) -> bool:
+    """Whether torch's own causal flag, which is aligned at the top left, says all."""
+    masks = call.masks
+    others = (masks.attn_mask, masks.key_padding_mask, masks.window, masks.document_ids)
+    return all(mask is None for mask in others) and (not masks.is_causal or masks.n == masks.m)

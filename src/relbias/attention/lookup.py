@@ -1,0 +1,95 @@
+"""What terms add to the logits of some rows, without anything of size N x M x D."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from relbias.attention.call import Call
+from relbias.relations import Index
+from relbias.terms import Entry
+
+
+def lookup(table: Tensor, index: Index, rows: slice) -> Tensor:
+    """Read a table at the codes of some rows.
+
+    Args:
+        table: ([B,] H or 1, R).
+        index: of N queries and M keys.
+        rows: the queries asked for, n of N.
+
+    Returns:
+        (B or 1, H or 1, n, M).
+    """
+    n, m = index.shape
+    diagonals = index.diagonals(table.device)
+    if diagonals is not None:
+        start, stop, _ = rows.indices(n)
+        # Row i reads the M values from N - 1 - i on: the rows are overlapping windows, the last row first.
+        values = table.index_select(-1, diagonals[n - stop : n - start + m - 1])
+        values = values.unfold(-1, m, 1).flip(-2)
+        return values if values.ndim == 4 else values[None]
+    codes = index.codes(rows, table.device)
+    if table.ndim == 2 and codes.shape[1] == 1:
+        values = table.index_select(1, codes.flatten())  # several times faster than table[:, codes]
+        return values.view(-1, codes.shape[0], *codes.shape[2:]).transpose(0, 1)
+    table = table if table.ndim == 3 else table[None]
+    batch, heads = max(table.shape[0], codes.shape[0]), max(table.shape[1], codes.shape[1])
+    flat = codes.flatten(2).expand(batch, heads, -1)
+    return table.expand(batch, heads, -1).gather(2, flat).view(batch, heads, *codes.shape[2:])
+
+
+def gather_codes(scores: Tensor, codes: Tensor) -> Tensor:
+    """The scores over the codes, (B, H, n, R), at codes (B or 1, H or 1, n, M): (B, H, n, M)."""
+    return scores.gather(-1, codes.expand(*scores.shape[:2], *codes.shape[2:]))
+
+
+def added_rows(call: Call, rows: slice) -> Tensor | None:
+    """All that is added to c rot(q) . rot(k) in some rows, but the masks: (B or 1, H or 1, n, M), or None.
+
+    Args:
+        call: with q and k normalised and k with all heads; q and k are not rotated here.
+        rows: the queries asked for, n of N.
+    """
+    total: Tensor | None = None
+    for entry in call.terms.entries:
+        for part in (_scaled_part(call, entry, rows), _bias_part(call, entry, rows)):
+            if part is not None:
+                total = part if total is None else total + part
+    return total
+
+
+def _scaled_part(call: Call, entry: Entry, rows: slice) -> Tensor | None:
+    """C (u . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij])."""
+    dtype, index = call.dtype, entry.index
+    total: Tensor | None = None
+    if entry.u is not None:
+        total = (call.k.to(dtype) @ entry.u.to(dtype)[..., None]).mT
+    codes = index.codes(rows, call.q.device) if index is not None and (entry.K, entry.Q) != (None, None) else None
+    if entry.K is not None and codes is not None:
+        queries = call.q[:, :, rows].to(dtype)
+        if entry.w is not None:
+            queries = queries + entry.w.to(dtype)[:, None]
+        part = gather_codes(queries @ entry.K.to(dtype).mT, codes)
+        total = part if total is None else total + part
+    if entry.Q is not None and codes is not None:
+        part = gather_codes(call.k.to(dtype) @ entry.Q.to(dtype).mT, codes.mT).mT
+        total = part if total is None else total + part
+    return None if total is None else total * call.factor()
+
+
+def _bias_part(call: Call, entry: Entry, rows: slice) -> Tensor | None:
+    """g_i b(i, j)."""
+    if entry.b is None:
+        return None
+    if not isinstance(entry.b, Tensor):
+        part = entry.b(rows)
+    elif entry.index is not None:
+        return _gated(lookup(entry.b.to(call.dtype), entry.index, rows), entry, rows)
+    else:
+        part = entry.b.view(*[1] * (4 - entry.b.ndim), *entry.b.shape)
+        part = part if part.shape[2] == 1 else part[:, :, rows]
+    return _gated(part.to(call.dtype), entry, rows)
+
+
+def _gated(bias: Tensor, entry: Entry, rows: slice) -> Tensor:
+    return bias if entry.g is None else bias * entry.g[..., rows, None].to(bias.dtype)

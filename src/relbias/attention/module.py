@@ -1,0 +1,175 @@
+"""RelativeAttention: the layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from relbias.attention.cache import KVCache
+from relbias.attention.functional import IMPLEMENTATIONS, relative_attention
+from relbias.attention.indices import resolve_index
+from relbias.attention.masks import Window
+from relbias.encodings import Encoding, EncodingSpec, NoEncoding, create_encoding
+from relbias.relations import Index, Relation
+from relbias.terms import Terms
+
+
+class RelativeAttention(nn.Module):
+    """Multi-head attention that knows how two tokens are related.
+
+    Projections, an encoding and `relative_attention`; see there for the equation.
+
+    Args:
+        dim: the size of a token.
+        num_heads: H, a divisor of `dim`; the head size is D = dim / H.
+        encoding: a name, a mapping from the names of relations to encodings, a callable that is given
+            (num_heads, head_dim, relation), or an encoding already built, which is shared. See `create_encoding`.
+        relation: the relation, or a mapping of them for a mapping of encodings; Sequence() by default.
+        num_kv_heads: Hkv, the number of heads of k and v, a divisor of H; H by default.
+        scale: c; D^-0.5 by default. "paper" takes that of the encoding's paper.
+        qkv_bias: whether the projections to q, k and v have a bias.
+        dropout: the probability of dropping an attention weight in training.
+        implementation: as in `relative_attention`.
+        device: where parameters lie.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: sizes do not divide, an unknown encoding or implementation, an encoding that does not take the
+            relation (a table needs one with a limited number of codes), or one that is applied at the input.
+
+    Example:
+        >>> import relbias as rb
+        >>> attention = rb.RelativeAttention(192, num_heads=3, encoding="table",
+        ...                                  relation=rb.relations.Grid(14, 14, prefix_tokens=1))
+        >>> attention(torch.randn(2, 197, 192)).shape
+        torch.Size([2, 197, 192])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        encoding: EncodingSpec | Encoding = "none",
+        relation: Relation | Mapping[str, Relation] | None = None,
+        *,
+        num_kv_heads: int | None = None,
+        scale: float | Literal["paper"] | None = None,
+        qkv_bias: bool = True,
+        dropout: float = 0.0,
+        implementation: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if num_heads < 1 or dim < 1 or dim % num_heads:
+            raise ValueError(f"dim must be a multiple of num_heads, got dim={dim} and num_heads={num_heads}")
+        if num_kv_heads < 1 or num_heads % num_kv_heads:
+            raise ValueError(f"num_heads must be a multiple of num_kv_heads, got {num_heads} and {num_kv_heads}")
+        if not 0.0 <= dropout <= 1.0:
+            raise ValueError(f"dropout is a probability from 0 to 1, got {dropout}")
+        if implementation != "auto" and implementation not in IMPLEMENTATIONS:
+            names = ", ".join(["auto", *IMPLEMENTATIONS])
+            raise ValueError(f"there is no implementation {implementation!r}; known: {names}")
+        self.dim, self.num_heads, self.num_kv_heads, self.head_dim = dim, num_heads, num_kv_heads, dim // num_heads
+        self.dropout, self.implementation = dropout, implementation
+        like = {"device": device, "dtype": dtype}
+        self.q_proj = nn.Linear(dim, dim, bias=qkv_bias, **like)
+        self.k_proj = nn.Linear(dim, num_kv_heads * self.head_dim, bias=qkv_bias, **like)
+        self.v_proj = nn.Linear(dim, num_kv_heads * self.head_dim, bias=qkv_bias, **like)
+        self.out_proj = nn.Linear(dim, dim, **like)
+        built = isinstance(encoding, Encoding)
+        self.encoding = create_encoding(encoding, num_heads, self.head_dim, relation)
+        if hasattr(self.encoding, "embed"):
+            raise ValueError(
+                f"{self.encoding.label} is applied at the input, once, with .embed(x); "
+                "build it beside the model's embedding and use encoding='none' here"
+            )
+        if not built:
+            self.encoding.to(device=device, dtype=dtype)
+        self.scale = self.encoding.paper_scale if scale == "paper" else scale
+
+    def reset_parameters(self) -> None:
+        """Give every parameter its start."""
+        for module in (self.q_proj, self.k_proj, self.v_proj, self.out_proj, self.encoding):
+            module.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        index: Index | Mapping[str, Index] | None = None,
+        attn_mask: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+        window: Window | None = None,
+        document_ids: Tensor | None = None,
+        cache: KVCache | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from x to itself, or to a context.
+
+        Args:
+            x: (B, N, dim).
+            context: (B, M, dim), what the keys and values are made from; x by default. An encoding with terms then
+                needs an index.
+            index: of N queries and M keys; for a mapping of encodings a mapping, where an absent key is inferred. By
+                default the relation's own.
+            attn_mask: broadcasting to (B, H, N, M); boolean True = may attend, or floating, added to the logits.
+            key_padding_mask: (B, M) bool, True = padding; with a cache (B, N), of the new tokens.
+            is_causal: hide the keys after the query.
+            window: (left, right), in positions: only keys with -left <= j - i <= right.
+            document_ids: (B, N) integers: only keys of the query's document.
+            cache: the tokens so far, to which those of x are added.
+            positions: (N,) or (B, N) integers, the positions of the tokens of x for the relations; masks count tokens.
+
+        Returns:
+            (B, N, dim).
+
+        Raises:
+            ValueError: shapes do not fit, or an index is needed and missing.
+        """
+        if x.ndim != 3 or x.shape[-1] != self.dim:
+            raise ValueError(f"x must have shape (B, N, {self.dim}), got {tuple(x.shape)}")
+        source = x if context is None else context
+        if source.ndim != 3 or source.shape[0] != x.shape[0] or source.shape[-1] != self.dim:
+            raise ValueError(f"context must have shape ({x.shape[0]}, M, {self.dim}), got {tuple(source.shape)}")
+        if context is not None and (cache is not None or positions is not None or document_ids is not None):
+            raise ValueError("cache, positions and document_ids are of self-attention; leave them out with a context")
+        q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.num_heads)
+        k = rearrange(self.k_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
+        v = rearrange(self.v_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
+        key_positions = positions
+        if cache is not None:
+            cache.update(k, v, positions, key_padding_mask, document_ids)
+            k, v, key_positions = cache.k, cache.v, cache.positions
+            key_padding_mask, document_ids = cache.key_padding_mask, cache.document_ids
+        terms = Terms()
+        if not isinstance(self.encoding, NoEncoding):
+            relation = self.encoding.relation
+            n, m = q.shape[2], k.shape[2]
+            resolved = resolve_index(relation, index, n, m, positions, key_positions, context is not None)
+            terms = self.encoding(resolved, x=x, attention=self)
+        out = relative_attention(
+            q,
+            k,
+            v,
+            terms,
+            attn_mask=attn_mask,
+            key_padding_mask=key_padding_mask,
+            is_causal=is_causal,
+            window=window,
+            document_ids=document_ids,
+            dropout_p=self.dropout if self.training else 0.0,
+            scale=self.scale,
+            implementation=self.implementation,
+        )
+        return self.out_proj(rearrange(out, "b h n d -> b n (h d)"))
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, scale={self.scale}"

@@ -1,0 +1,94 @@
+"""The plain equation: what every other implementation must equal."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from relbias.attention.call import Call
+from relbias.attention.implementation import Implementation
+from relbias.attention.masks import drop, hide, safe_softmax
+from relbias.relations.base import ALL_ROWS
+from relbias.terms import Entry
+
+
+class Reference(Implementation):
+    """Every term, written down as in the equation, with all N x M weights of every head in memory.
+
+    Half precision is computed in float32 and rounded once, at the end.
+    """
+
+    name = "reference"
+
+    def refusal(self, call: Call) -> str | None:
+        return None
+
+    def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        dtype = call.q.dtype
+        call = call.converted(call.dtype).with_normalized().with_all_heads()
+        q, k, v = call.q, call.k, call.v
+        q_turned, k_turned = call.rotated()
+
+        logits = q_turned @ k_turned.mT
+        for entry in call.terms.entries:
+            logits = logits + _products(entry, q, k)
+        logits = logits * call.factor()
+        for entry in call.terms.entries:
+            if entry.b is not None:
+                logits = logits + _bias(entry, q)
+        added = call.masks.added(ALL_ROWS)
+        if added is not None:
+            logits = logits + added
+        logits = hide(logits, call.masks.allowed(ALL_ROWS, q.device))
+
+        weights = drop(safe_softmax(logits), q.shape[2], ALL_ROWS, call.dropout_p)
+        out = weights @ v
+        for entry in call.terms.entries:
+            if entry.V is not None:
+                out = out + _values(entry, weights)
+        return out.to(dtype), weights.to(dtype) if call.return_weights else None
+
+
+def _codes(entry: Entry, like: Tensor) -> Tensor:
+    """(B, H, N, M) int64."""
+    if entry.index is None:
+        raise ValueError("a table needs an index")
+    codes = entry.index.codes(device=like.device)
+    return codes.expand(*like.shape[:2], *codes.shape[2:])
+
+
+def _products(entry: Entry, q: Tensor, k: Tensor) -> Tensor:
+    """U . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij], (B, H, N, M).
+
+    q . K[r] is read from the products of q with the R rows of K, so that nothing has N M D numbers.
+    """
+    total = q.new_zeros(*q.shape[:3], k.shape[2])
+    if entry.u is not None:
+        total = total + (k @ entry.u.to(k.dtype)[:, :, None]).mT
+    if entry.K is not None:
+        queries = q if entry.w is None else q + entry.w.to(q.dtype)[:, None]
+        total = total + (queries @ entry.K.to(q.dtype).mT).gather(3, _codes(entry, q))
+    if entry.Q is not None:
+        total = total + (k @ entry.Q.to(k.dtype).mT).gather(3, _codes(entry, q).mT).mT
+    return total
+
+
+def _bias(entry: Entry, q: Tensor) -> Tensor:
+    """g_i b(i, j), broadcasting to (B, H, N, M)."""
+    if not isinstance(entry.b, Tensor):
+        bias = entry.b(ALL_ROWS).to(q.dtype) if entry.b is not None else q.new_zeros(1)
+    elif entry.index is None:
+        bias = entry.b.to(q.dtype)
+    else:
+        codes = _codes(entry, q)
+        table = entry.b.to(q.dtype).expand(*codes.shape[:2], -1)
+        bias = table.gather(2, codes.flatten(2)).view(codes.shape)
+    return bias if entry.g is None else bias * entry.g.to(q.dtype)[..., None]
+
+
+def _values(entry: Entry, weights: Tensor) -> Tensor:
+    """sum_j a_ij V[r_ij], (B, H, N, D): the weight that falls on each code, times its row."""
+    if entry.V is None:
+        return weights.new_zeros(1)
+    codes = _codes(entry, weights)
+    mass = weights.new_zeros(*weights.shape[:3], entry.V.shape[-2]).scatter_add(3, codes, weights)
+    return mass @ entry.V.to(weights.dtype)

@@ -1,0 +1,32 @@
+"""Encodings: what is trained. One method a file; a class with a name registers itself."""
+
+from relbias.encodings.alibi import ALiBi
+from relbias.encodings.base import Encoding, list_encodings
+from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
+from relbias.encodings.learned import Learned
+from relbias.encodings.none import NoEncoding
+from relbias.encodings.rope import RoPE
+from relbias.encodings.rope_axial import AxialRoPE
+from relbias.encodings.shaw import Shaw
+from relbias.encodings.sinusoidal import Sinusoidal
+from relbias.encodings.sum import EncodingSum
+from relbias.encodings.t5 import T5
+from relbias.encodings.table import Table
+
+__all__ = [
+    "T5",
+    "ALiBi",
+    "AxialRoPE",
+    "Encoding",
+    "EncodingFactory",
+    "EncodingSpec",
+    "EncodingSum",
+    "Learned",
+    "NoEncoding",
+    "RoPE",
+    "Shaw",
+    "Sinusoidal",
+    "Table",
+    "create_encoding",
+    "list_encodings",
+]

@@ -1,0 +1,80 @@
+"""What the encodings of absolute positions, added at the input, have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from relbias.encodings.base import Encoding
+from relbias.relations import Grid, GridIndex, Index, Relation, Sequence
+from relbias.terms import Terms
+
+
+class InputEncoding(Encoding):
+    """An encoding that a model applies once, to its tokens, by `embed`; it gives the layers no terms."""
+
+    relations = (Sequence, Grid)
+
+    @property
+    def dim(self) -> int:
+        """The size of a token, H D."""
+        return self.num_heads * self.head_dim
+
+    @abstractmethod
+    def positions(self, index: Index) -> Tensor:
+        """The vectors to be added to the tokens of an index, (B or 1, N, H D)."""
+
+    def embed(self, x: Tensor, index: Index | None = None) -> Tensor:
+        """Add the vectors of the positions to the tokens.
+
+        Args:
+            x: (B, N, H D), the tokens.
+            index: tells the positions, or the grid; by default those of the relation for N tokens.
+
+        Returns:
+            (B, N, H D), in x's dtype.
+
+        Raises:
+            ValueError: x has another size, or N does not fit the index.
+        """
+        if x.ndim != 3 or x.shape[-1] != self.dim:
+            raise ValueError(f"{self.label} takes tokens of shape (B, N, {self.dim}), got {tuple(x.shape)}")
+        index = default_index(self.relation, x.shape[1], x.shape[1]) if index is None else index
+        if index.shape[0] != x.shape[1]:
+            raise ValueError(f"the index has {index.shape[0]} tokens and x has {x.shape[1]}")
+        vectors = self.positions(index)
+        if self.strength is not None:
+            vectors = vectors * self.strength.repeat_interleave(self.head_dim)
+        return x + vectors.to(x.dtype)
+
+    def forward(self, index: Index, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
+        return Terms()
+
+
+def default_index(relation: Relation, n: int, m: int) -> Index:
+    """The index that a relation itself gives for N queries and M keys.
+
+    Raises:
+        ValueError: N does not fit the grid, or the relation needs input of its own.
+    """
+    if isinstance(relation, Sequence):
+        return relation(n, m)
+    if isinstance(relation, Grid):
+        index = relation()
+        if index.shape != (n, m):
+            raise ValueError(
+                f"{relation!r} has {index.shape[0]} tokens, got {n} queries and {m} keys; "
+                "pass index=grid(height, width)"
+            )
+        return index
+    raise ValueError(f"{relation!r} needs an index that comes with the batch; pass index=")
+
+
+def token_coordinates(index: Index, device: torch.device) -> tuple[Tensor, int]:
+    """The coordinates of tokens without prefix tokens, (B or 1, N - P, 1 or 2) int64, and P."""
+    if isinstance(index, GridIndex):
+        return index.coordinates(device)[None], index.prefix_tokens
+    queries, _ = index.positions(device)  # type: ignore[attr-defined]
+    return queries[..., None], 0

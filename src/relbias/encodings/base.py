@@ -1,0 +1,200 @@
+"""The base class of every encoding, which is also its registration."""
+
+from __future__ import annotations
+
+import fnmatch
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from relbias._nearest import nearest
+from relbias.relations import Grid, Hops, Index, Pairs, Relation, Sequence
+from relbias.terms import Entry, Rotation, Terms
+
+ANY_RELATION: tuple[type[Relation], ...] = (Sequence, Grid, Pairs, Hops)
+
+_classes: dict[str, type[Encoding]] = {}
+
+
+class Encoding(nn.Module):
+    """A trainable rule from the relation between two tokens to terms of attention.
+
+    A subclass with a `name` registers itself: the name works wherever an encoding is asked for. It sets `relations`
+    to the classes of relations that it accepts, and defines `forward`.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        relation: the relation whose indices the encoding will get.
+        strength: the start of a learned factor per head, of b, K, Q, V and of the angles of a rotation; None for no
+            factor. Added at 0 by `zero_`.
+        device: where parameters lie.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: a size is not positive, or the relation is of a class that the encoding does not accept.
+
+    Example:
+        >>> class Nearby(Encoding):
+        ...     name = "nearby"
+        ...     relations = (Sequence,)
+        ...     def forward(self, index, *, x=None, attention=None):
+        ...         return Terms(b=lambda rows: -index.differences(rows).abs().float())
+        >>> create = _classes["nearby"]
+        >>> create(num_heads=2, head_dim=4)(Sequence()(3)).names
+        ('b',)
+    """
+
+    name: ClassVar[str]
+    """The name in the registry, in lower case."""
+    relations: ClassVar[tuple[type[Relation], ...]] = ANY_RELATION
+    """The classes of relations that the encoding accepts."""
+    paper_scale: float | None = None
+    """The factor c of the paper; None for D^-0.5."""
+    fixed_size: ClassVar[bool] = False
+    """Whether the number of parameters depends on the relation's size, so that a larger grid needs `resize`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            return
+        other = _classes.get(cls.name)
+        # A class that is defined again, as in a notebook, takes its own place.
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(
+                f"the name {cls.name!r} is taken by {other.__module__}.{other.__qualname__}; choose another"
+            )
+        _classes[cls.name] = cls
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        relation: Relation | None = None,
+        *,
+        strength: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        relation = Sequence() if relation is None else relation
+        if num_heads < 1 or head_dim < 1:
+            raise ValueError(f"an encoding needs at least one head and dimension, got {num_heads} and {head_dim}")
+        if not isinstance(relation, self.relations):
+            accepted = " or ".join(r.__name__ for r in self.relations)
+            raise ValueError(f"{self.label} takes the relation {accepted}, got {relation!r}")
+        self.num_heads, self.head_dim, self.relation = num_heads, head_dim, relation
+        self._strength_start = strength
+        self.strength: nn.Parameter | None
+        # Tells device and dtype where there are no parameters; follows .to(), .double() and to_empty().
+        self.register_buffer("_like", torch.empty(0, device=device, dtype=dtype), persistent=False)
+        self.register_parameter("strength", None)
+        if strength is not None:
+            self.strength = nn.Parameter(torch.full((num_heads,), float(strength), device=device, dtype=dtype))
+
+    _like: Tensor
+
+    @property
+    def label(self) -> str:
+        """How messages call the encoding."""
+        return repr(getattr(self, "name", type(self).__name__))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the encoding lies."""
+        return self._like.device
+
+    def _parameter(self, *shape: int) -> nn.Parameter:
+        """A parameter like the encoding's others, not yet filled."""
+        return nn.Parameter(torch.empty(shape, device=self._like.device, dtype=self._like.dtype))
+
+    def reset_parameters(self) -> None:
+        """Give every parameter its start; tables are drawn with a standard deviation of 0.02."""
+        for name, parameter in self.named_parameters(recurse=False):
+            if name == "strength":
+                nn.init.constant_(parameter, self._strength_start or 0.0)
+            else:
+                nn.init.normal_(parameter, std=0.02)
+
+    @abstractmethod
+    def forward(self, index: Index, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
+        """The terms of one call.
+
+        Args:
+            index: of N queries and M keys.
+            x: (B, N, H D), the layer's input, for encodings that depend on it.
+            attention: the layer, for encodings that use its projections.
+        """
+        raise NotImplementedError
+
+    def __call__(self, index: Index, **kwargs: Any) -> Terms:
+        terms = super().__call__(index, **kwargs)
+        if self.strength is None:
+            return terms
+        return Terms.of(*(_scale_entry(entry, self.strength) for entry in terms.entries))
+
+    def zero_(self) -> None:
+        """Make the encoding add nothing, until training moves it. Called when attached to a trained model.
+
+        By default a strength per head that starts at 0; encodings whose tables can be zero override it.
+        """
+        with torch.no_grad():
+            if self.strength is None:
+                self.strength = self._parameter(self.num_heads)
+            self.strength.zero_()
+        self._strength_start = 0.0
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, head_dim={self.head_dim}, relation={self.relation}"
+
+
+def _scale_finite(b: Tensor, factor: Tensor) -> Tensor:
+    # -inf stays -inf, and must not reach the product: 0 * inf would be the gradient of the factor.
+    finite = torch.isfinite(b)
+    return torch.where(finite, torch.where(finite, b, 0.0) * factor, b)
+
+
+def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
+    """The entry with b, K, Q, V and the angles multiplied by strength, (H,)."""
+    b, rotation, per_pair = entry.b, entry.rotation, strength[:, None, None]
+    if isinstance(b, Tensor):
+        b = _scale_finite(b, per_pair if entry.index is None else strength[:, None])
+    elif b is not None:
+        function = b
+
+        def b(rows: slice) -> Tensor:
+            return _scale_finite(function(rows), per_pair)
+
+    if rotation is not None:
+        factor = per_pair.to(rotation.q_angles.dtype)
+        rotation = Rotation(rotation.q_angles * factor, rotation.k_angles * factor, rotation.interleaved)
+    tables = {name: getattr(entry, name) * per_pair for name in ("K", "Q", "V") if getattr(entry, name) is not None}
+    return replace(entry, b=b, rotation=rotation, **tables)
+
+
+def find_encoding(name: str) -> type[Encoding]:
+    """The class registered under a name.
+
+    Raises:
+        ValueError: there is none; the message names the nearest.
+    """
+    if name not in _classes:
+        raise ValueError(f"there is no encoding {name!r}; {nearest(name, _classes)}")
+    return _classes[name]
+
+
+def list_encodings(pattern: str = "*") -> list[str]:
+    """The names of the encodings, sorted.
+
+    Args:
+        pattern: which ones, with the wildcards * and ?.
+
+    Example:
+        >>> import relbias as rb
+        >>> rb.list_encodings("rope*")
+        ['rope', 'rope_axial']
+    """
+    return sorted(fnmatch.filter(_classes, pattern))

@@ -1,0 +1,77 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from relbias.encodings.base import Encoding
+from relbias.relations import Relation, Sequence, SequenceIndex
+from relbias.terms import Rotation, Terms
+
+
+class RoPE(Encoding):
+    """Rotary position embedding (https://arxiv.org/abs/2104.09864).
+
+    Pair p of q and of k turns by position * base^(-2 p / d); d is `rotary_dim`. The product of a turned query and a turned
+    key depends on their offset alone. No parameters.
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        relation: a Sequence without max_distance.
+        base: theta, the base of the frequencies.
+        rotary_dim: d, how many of the D dimensions turn, the first ones; even. All by default.
+        interleaved: whether pair p is dimensions (2 p, 2 p + 1), as in the paper, or (p, p + d / 2), as in Llama.
+        strength: the start of a learned factor of the angles per head, or None for no factor.
+        device: where the angles are computed.
+        dtype: of the strength.
+
+    Raises:
+        ValueError: `rotary_dim` is odd or above D, or the relation is clipped.
+
+    Example:
+        >>> encoding = RoPE(num_heads=8, head_dim=64, rotary_dim=32)
+        >>> encoding(Sequence()(10)).rotation.q_angles.shape
+        torch.Size([1, 1, 10, 16])
+    """
+
+    name = "rope"
+    relations = (Sequence,)
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        relation: Relation | None = None,
+        *,
+        base: float = 10000.0,
+        rotary_dim: int | None = None,
+        interleaved: bool = False,
+        strength: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_heads, head_dim, relation, strength=strength, device=device, dtype=dtype)
+        rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
+            raise ValueError(
+                f"'rope' turns pairs of dimensions: rotary_dim must be even, from 2 to the head size {head_dim}, "
+                f"got {rotary_dim}"
+            )
+        if base <= 0:
+            raise ValueError(f"'rope' needs a positive base, got {base}")
+        if self.relation.num_codes is not None:
+            raise ValueError(f"'rope' turns by positions and takes Sequence() unclipped, got {self.relation!r}")
+        self.base, self.rotary_dim, self.interleaved = base, rotary_dim, interleaved
+
+    def frequencies(self, device: torch.device | None = None) -> Tensor:
+        """The angle per position of each pair, (d / 2,) float64, in radians, made anew from the configuration."""
+        exponents = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device=device) / self.rotary_dim
+        return self.base**-exponents
+
+    def forward(self, index: SequenceIndex, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
+        queries, keys = index.positions(self.device)
+        frequencies = self.frequencies(queries.device)
+        q_angles, k_angles = queries[:, None, :, None] * frequencies, keys[:, None, :, None] * frequencies
+        return Terms(rotation=Rotation(q_angles, k_angles, self.interleaved))

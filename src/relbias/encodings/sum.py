@@ -1,0 +1,82 @@
+"""Several relations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from relbias.encodings.base import Encoding
+from relbias.relations import Index, Relation
+from relbias.terms import Terms
+
+
+class EncodingSum(Encoding):
+    """Several encodings, each over a relation of its own, whose terms are summed.
+
+    Args:
+        encodings: the encodings by name; the names are those of their parameters and of the indices in a call.
+
+    Raises:
+        ValueError: there are none, they have different heads, or one is applied at the input.
+
+    Example:
+        >>> from relbias.encodings import T5, Table
+        >>> from relbias.relations import Hops, Sequence
+        >>> encoding = EncodingSum({"offset": T5(4, 16), "tree": Table(4, 16, Hops(20))})
+        >>> sorted(name for name, _ in encoding.named_parameters())
+        ['encodings.offset.table', 'encodings.tree.table']
+    """
+
+    def __init__(self, encodings: Mapping[str, Encoding]) -> None:
+        if not encodings:
+            raise ValueError("a sum of encodings needs at least one")
+        sizes = {(encoding.num_heads, encoding.head_dim) for encoding in encodings.values()}
+        if len(sizes) > 1:
+            raise ValueError(f"the encodings of a sum must have the same (heads, head size), got {sorted(sizes)}")
+        for key, encoding in encodings.items():
+            if hasattr(encoding, "embed"):
+                raise ValueError(f"{encoding.label} ({key!r}) is applied at the input and cannot be part of a sum")
+            if not key.isidentifier():
+                raise ValueError(f"the keys of a sum name its parameters and must be identifiers, got {key!r}")
+        super().__init__(*next(iter(sizes)))
+        self.encodings = nn.ModuleDict(encodings)
+        self.relation: Mapping[str, Relation] = {key: e.relation for key, e in encodings.items()}  # type: ignore[assignment]
+
+    @property
+    def paper_scale(self) -> float | None:  # type: ignore[override]
+        """The one that all encodings agree on.
+
+        Raises:
+            ValueError: they do not agree.
+        """
+        scales = {encoding.paper_scale for encoding in self.encodings.values()}
+        if len(scales) > 1:
+            raise ValueError('the papers of the encodings differ in scale; give a number instead of scale="paper"')
+        return scales.pop()
+
+    @property
+    def fixed_size(self) -> bool:  # type: ignore[override]
+        return any(encoding.fixed_size for encoding in self.encodings.values())
+
+    def forward(
+        self, index: Mapping[str, Index], *, x: Tensor | None = None, attention: nn.Module | None = None
+    ) -> Terms:
+        """The sum of the terms; `index` holds an index for each key."""
+        if not isinstance(index, Mapping) or index.keys() != self.encodings.keys():
+            given = sorted(index) if isinstance(index, Mapping) else type(index).__name__
+            raise ValueError(f"a sum needs an index for each of {sorted(self.encodings)}, got {given}")
+        terms = Terms()
+        for key, encoding in self.encodings.items():
+            terms = terms + encoding(index[key], x=x, attention=attention)
+        return terms
+
+    def zero_(self) -> None:
+        """Make each encoding add nothing."""
+        for encoding in self.encodings.values():
+            encoding.zero_()
+
+    def reset_parameters(self) -> None:
+        """Give the parameters of each encoding their start."""
+        for encoding in self.encodings.values():
+            encoding.reset_parameters()

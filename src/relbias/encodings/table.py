@@ -1,0 +1,70 @@
+"""One learned number per code and head."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from relbias.encodings.base import Encoding
+from relbias.relations import Index, Relation
+from relbias.terms import Terms
+
+
+class Table(Encoding):
+    """A table of biases over the codes of any relation, b_ij = table[h, r_ij].
+
+    Over a `Grid` this is the relative position bias of Swin (https://arxiv.org/abs/2103.14030) and, with a class
+    token, of BEiT (https://arxiv.org/abs/2106.08254); over `Hops` the spatial encoding of Graphormer
+    (https://arxiv.org/abs/2106.05234).
+
+    Args:
+        num_heads: H.
+        head_dim: D.
+        relation: any with a limited number of codes R.
+        strength: the start of a learned factor per head, or None for no factor.
+        device: where parameters lie.
+        dtype: of the parameters.
+
+    Attributes:
+        table: (H, R), drawn with a standard deviation of 0.02.
+
+    Raises:
+        ValueError: the relation has a code for every integer, like Sequence().
+
+    Example:
+        >>> from relbias.relations import Grid
+        >>> encoding = Table(num_heads=3, head_dim=64, relation=Grid(14, 14, prefix_tokens=1))
+        >>> encoding.table.shape
+        torch.Size([3, 732])
+        >>> encoding(Grid(14, 14, prefix_tokens=1)()).names
+        ('b',)
+    """
+
+    name = "table"
+    fixed_size = True
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        relation: Relation | None = None,
+        *,
+        strength: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_heads, head_dim, relation, strength=strength, device=device, dtype=dtype)
+        if self.relation.num_codes is None:
+            raise ValueError(
+                f"'table' needs a relation with a limited number of codes, got {self.relation!r}; "
+                "give it a limit, for example Sequence(max_distance=128)"
+            )
+        self.table = self._parameter(num_heads, self.relation.num_codes)
+        self.reset_parameters()
+
+    def forward(self, index: Index, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
+        return Terms(b=self.table, index=index)
+
+    def zero_(self) -> None:
+        """Set the table to zero."""
+        nn.init.zeros_(self.table)

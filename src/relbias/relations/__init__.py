@@ -1,0 +1,19 @@
+"""Relations: rules that say which code holds between two tokens, and indices, their form in one call."""
+
+from relbias.relations.base import Index, Relation
+from relbias.relations.grid import Grid, GridIndex
+from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
+from relbias.relations.sequence import Sequence, SequenceIndex
+
+__all__ = [
+    "Grid",
+    "GridIndex",
+    "Hops",
+    "HopsIndex",
+    "Index",
+    "Pairs",
+    "PairsIndex",
+    "Relation",
+    "Sequence",
+    "SequenceIndex",
+]

@@ -1,0 +1,151 @@
+"""What every relation and every index has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ALL_ROWS = slice(None)
+
+
+class Relation(ABC):
+    """A rule that says which code holds between a query and a key. It has no parameters.
+
+    Calling a relation binds it to one attention call and gives an :class:`Index`.
+    """
+
+    num_codes: int | None
+    """R, the number of codes, or None where a code exists for every integer."""
+
+    @abstractmethod
+    def __call__(self, *args: Any, **kwargs: Any) -> Index:
+        """The index of one call."""
+
+
+class Index(ABC):
+    """A relation bound to one call of N queries and M keys.
+
+    An index with structure (a sequence, a grid) is lazy: it holds sizes, and makes codes only for the rows that
+    are asked for.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(N, M), the number of queries and of keys."""
+
+    @property
+    @abstractmethod
+    def num_codes(self) -> int | None:
+        """R, the number of codes, or None where a code exists for every integer."""
+
+    @abstractmethod
+    def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
+        """The codes r_ij of some rows.
+
+        Args:
+            rows: the queries asked for, n of N; all by default.
+            device: where to make codes that are computed; given codes stay where they are.
+
+        Returns:
+            (B or 1, H or 1, n, M) int64, each in [0, R).
+        """
+
+    @property
+    @abstractmethod
+    def T(self) -> Index:
+        """The transposed index: the code at (i, j) is the relation of the pair (j, i). Also (N, M)."""
+
+    def diagonals(self, device: torch.device | None = None) -> Tensor | None:
+        """The codes of the N + M - 1 diagonals, if every diagonal has one code.
+
+        Returns:
+            (N + M - 1,) int64 with r_ij at j - i + N - 1, or None without this structure.
+        """
+        return None
+
+    def to(self, device: torch.device | str) -> Index:
+        """The same index with its tensors on a device."""
+        return self
+
+
+@dataclass(frozen=True)
+class Mapped(Index):
+    """An index whose codes are a function of a sequence index's differences: buckets, distances.
+
+    Args:
+        base: an index with `differences(rows, device)` and `offsets(device)`.
+        function: elementwise on int64 tensors, differences to codes.
+        size: R, the number of codes that the function gives.
+    """
+
+    base: Any
+    function: Callable[[Tensor], Tensor]
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.base.shape
+
+    @property
+    def num_codes(self) -> int:
+        return self.size
+
+    def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
+        return self.function(self.base.differences(rows, device))
+
+    def diagonals(self, device: torch.device | None = None) -> Tensor | None:
+        offsets = self.base.offsets(device)
+        return None if offsets is None else self.function(offsets)
+
+    @property
+    def T(self) -> Mapped:
+        return Mapped(self.base.T, self.function, self.size)
+
+    def to(self, device: torch.device | str) -> Mapped:
+        return Mapped(self.base.to(device), self.function, self.size)
+
+
+def check_size(name: str, value: object, minimum: int) -> None:
+    """Raise ValueError unless `value` is an int of at least `minimum`; `name` is what the user called it."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+
+
+def can_check_values(tensor: Tensor) -> bool:
+    """Whether looking at values is free of surprises: on CPU and outside compilation and export."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def prefix_codes(query_prefix: Tensor, key_prefix: Tensor, prefix_tokens: int, first: int, inner: Tensor) -> Tensor:
+    """Give pairs with a prefix token (class, register, graph token) codes of their own.
+
+    The codes from `first` on are: P for prefix token p to an inner token, P for an inner token to prefix token p,
+    P^2 for prefix token p to prefix token p'. With P = 1 this is BEiT's order (class to patch, patch to class,
+    class to class).
+
+    Args:
+        query_prefix: int64 broadcasting to (n, M), p for a query that is prefix token p, at least P for an inner token.
+        key_prefix: int64 broadcasting to (n, M), likewise for keys.
+        prefix_tokens: P.
+        first: the first code that the inner pairs do not use.
+        inner: (..., n, M) int64, the codes of the inner pairs, with any value where a prefix token takes part.
+
+    Returns:
+        (..., n, M) int64.
+    """
+    p = prefix_tokens
+    query_is, key_is = query_prefix < p, key_prefix < p
+    codes = torch.where(query_is, first + query_prefix, inner)
+    codes = torch.where(key_is, first + p + key_prefix, codes)
+    return torch.where(query_is & key_is, first + 2 * p + query_prefix * p + key_prefix, codes)
+
+
+def num_prefix_codes(prefix_tokens: int) -> int:
+    """How many codes `prefix_codes` uses for P prefix tokens: 2 P + P^2."""
+    return prefix_tokens * (prefix_tokens + 2)

@@ -1,0 +1,216 @@
+"""Relations given pair by pair, as integers: anything, and hops in a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from relbias.relations.base import (
+    ALL_ROWS,
+    Index,
+    Relation,
+    can_check_values,
+    check_size,
+    num_prefix_codes,
+    prefix_codes,
+)
+
+
+@dataclass(frozen=True)
+class Pairs(Relation):
+    """Codes given for every pair, for example the kind of an edge.
+
+    Args:
+        num_codes: R; codes are integers in [0, R).
+
+    Raises:
+        ValueError: `num_codes` is not a positive integer.
+
+    Example:
+        >>> pairs = Pairs(num_codes=3)
+        >>> index = pairs(torch.tensor([[0, 2], [1, 0]]))
+        >>> index.shape, index.codes().shape
+        ((2, 2), torch.Size([1, 1, 2, 2]))
+    """
+
+    num_codes: int
+
+    def __post_init__(self) -> None:
+        check_size("Pairs' num_codes", self.num_codes, 1)
+
+    def __call__(self, codes: Tensor) -> PairsIndex:
+        """The index of one call.
+
+        Args:
+            codes: (N, M), (B, N, M) or (B, H, N, M) integers in [0, R).
+
+        Raises:
+            ValueError: another shape or dtype, or (on CPU, outside compile and export) a code out of range.
+        """
+        codes = _as_pairs("codes", codes)
+        if can_check_values(codes) and codes.numel():
+            low, high = int(codes.min()), int(codes.max())
+            if low < 0 or high >= self.num_codes:
+                wrong = low if low < 0 else high
+                raise ValueError(
+                    f"Pairs({self.num_codes}) takes codes from 0 to {self.num_codes - 1}, got {wrong}; "
+                    "give the relation more codes or correct the input"
+                )
+        return PairsIndex(codes, self.num_codes)
+
+
+@dataclass(frozen=True)
+class Hops(Relation):
+    """The number of edges on a shortest path between two nodes of a graph.
+
+    The codes are the distances 0 ... max_distance, then one for "far" (more than max_distance), one for
+    "unreachable" (no path), then those of the prefix tokens (a graph token): prefix token to node (P codes), node to
+    prefix token (P), prefix token to prefix token (P^2).
+
+    Args:
+        max_distance: the largest distance with a code of its own, in hops.
+        prefix_tokens: P, the number of tokens before the nodes. The index covers them; the distances given do not.
+
+    Raises:
+        ValueError: a size is too small or not an integer.
+
+    Example:
+        >>> hops = Hops(max_distance=2)
+        >>> distances = torch.tensor([[0, 1, 5, -1]])  # -1: no path
+        >>> hops(distances).codes()[0, 0]
+        tensor([[0, 1, 3, 4]])
+        >>> hops(distances).distances.dtype
+        torch.int8
+    """
+
+    max_distance: int
+    prefix_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        check_size("Hops' max_distance", self.max_distance, 0)
+        check_size("Hops' prefix_tokens", self.prefix_tokens, 0)
+        if self.max_distance > torch.iinfo(torch.int16).max - 1:
+            raise ValueError(f"Hops takes a max_distance of at most 32766, got {self.max_distance}")
+
+    @property
+    def num_codes(self) -> int:
+        return self.max_distance + 3 + num_prefix_codes(self.prefix_tokens)
+
+    def __call__(self, distances: Tensor) -> HopsIndex:
+        """The index of one call.
+
+        Args:
+            distances: (N, M), (B, N, M) or (B, H, N, M) integers, in hops; -1 where there is no path. What exceeds
+                `max_distance` counts as far. With prefix tokens, of the nodes only.
+
+        Raises:
+            ValueError: another shape or dtype, or (on CPU, outside compile and export) a distance below -1.
+        """
+        distances = _as_pairs("distances", distances)
+        if can_check_values(distances) and distances.numel() and int(distances.min()) < -1:
+            raise ValueError(
+                f"Hops takes distances of at least 0, and -1 where there is no path; got {int(distances.min())}"
+            )
+        # int8 up to 126, else int16: room for "far" above and "unreachable" below.
+        dtype = torch.int8 if self.max_distance <= 126 else torch.int16
+        return HopsIndex(distances.clamp(max=self.max_distance + 1).to(dtype), self.max_distance, self.prefix_tokens)
+
+
+def _as_pairs(name: str, values: Tensor) -> Tensor:
+    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
+        raise ValueError(f"{name} must be integers, got {values.dtype}; convert them with .long()")
+    if values.ndim not in (2, 3, 4):
+        raise ValueError(f"{name} must have shape (N, M), (B, N, M) or (B, H, N, M), got {tuple(values.shape)}")
+    if values.ndim == 4:
+        return values
+    return values[None, None] if values.ndim == 2 else values[:, None]
+
+
+def _transpose(values: Tensor) -> Tensor:
+    if values.shape[-1] != values.shape[-2]:
+        raise ValueError(
+            f"the pairs (j, i) of {values.shape[-2]} queries and {values.shape[-1]} keys were not given; "
+            "only a square index can be transposed"
+        )
+    return values.mT
+
+
+@dataclass(frozen=True)
+class PairsIndex(Index):
+    """Codes given for every pair of one call. Made by calling a :class:`Pairs`.
+
+    Args:
+        values: (B or 1, H or 1, N, M) integers in [0, size).
+        size: R, the number of codes.
+    """
+
+    values: Tensor
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape[-2], self.values.shape[-1]
+
+    @property
+    def num_codes(self) -> int:
+        return self.size
+
+    def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
+        return self.values[..., rows, :].long()
+
+    @property
+    def T(self) -> PairsIndex:
+        return replace(self, values=_transpose(self.values))
+
+    def to(self, device: torch.device | str) -> PairsIndex:
+        return replace(self, values=self.values.to(device))
+
+
+@dataclass(frozen=True)
+class HopsIndex(Index):
+    """Distances given for every pair of nodes of one call. Made by calling a :class:`Hops`.
+
+    Args:
+        distances: (B or 1, H or 1, N - P, M - P) int8 or int16, in hops: -1 unreachable, max_distance + 1 far.
+        max_distance: the largest distance with a code of its own, in hops.
+        prefix_tokens: P.
+        transposed: whether the codes of prefix tokens are read the other way round.
+    """
+
+    distances: Tensor
+    max_distance: int
+    prefix_tokens: int = 0
+    transposed: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, m = self.distances.shape[-2:]
+        return n + self.prefix_tokens, m + self.prefix_tokens
+
+    @property
+    def num_codes(self) -> int:
+        return self.max_distance + 3 + num_prefix_codes(self.prefix_tokens)
+
+    def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
+        p, distances = self.prefix_tokens, self.distances
+        if p:
+            distances = torch.nn.functional.pad(distances, (p, 0, p, 0))
+        codes = distances[..., rows, :].long()
+        codes = torch.where(codes < 0, self.max_distance + 2, codes)
+        if p:
+            n, m = self.shape
+            first = torch.arange(n, device=codes.device)[rows, None]
+            second = torch.arange(m, device=codes.device)[None]
+            if self.transposed:
+                first, second = second, first
+            codes = prefix_codes(first, second, p, self.max_distance + 3, codes)
+        return codes
+
+    @property
+    def T(self) -> HopsIndex:
+        return replace(self, distances=_transpose(self.distances), transposed=not self.transposed)
+
+    def to(self, device: torch.device | str) -> HopsIndex:
+        return replace(self, distances=self.distances.to(device))
