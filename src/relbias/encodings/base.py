@@ -136,6 +136,25 @@ class Encoding(nn.Module):
             return terms
         return Terms.of(*(_scale_entry(entry, self.strength) for entry in terms.entries))
 
+    def grid_index(self, height: int, width: int) -> Any:
+        """The index of one call on a patch grid, for an encoding over a Grid.
+
+        Args:
+            height: in patches.
+            width: in patches.
+
+        Returns:
+            An index with the relation's own codes where the grid fits the relation. A larger grid has them too if the
+            encoding has no parameters that depend on the size.
+
+        Raises:
+            ValueError: the grid is larger than a table, or the relation is no Grid.
+        """
+        if not isinstance(self.relation, Grid):
+            raise ValueError(f"{self.label} is over {self.relation!r}, which has no height and width")
+        fits = height <= self.relation.height and width <= self.relation.width
+        return self.relation(height, width) if self.fixed_size or fits else self.relation.resized(height, width)()
+
     def zero_(self) -> None:
         """Make the encoding add nothing, until training moves it. Called when attached to a trained model.
 

@@ -13,8 +13,8 @@ from relbias.terms import Rotation, Terms
 class RoPE(Encoding):
     """Rotary position embedding (https://arxiv.org/abs/2104.09864).
 
-    Pair p of q and of k turns by position * base^(-2 p / d); d is `rotary_dim`. The product of a turned query and a turned
-    key depends on their offset alone. No parameters.
+    Pair p of q and of k turns by position * base^(-2 p / d); d is `rotary_dim`. The product of a turned query and a
+    turned key depends on their offset alone. No parameters.
 
     Args:
         num_heads: H.

@@ -59,6 +59,10 @@ class EncodingSum(Encoding):
     def fixed_size(self) -> bool:  # type: ignore[override]
         return any(encoding.fixed_size for encoding in self.encodings.values())
 
+    def grid_index(self, height: int, width: int) -> Mapping[str, Index]:
+        """The indices of one call on a patch grid, by key."""
+        return {key: encoding.grid_index(height, width) for key, encoding in self.encodings.items()}
+
     def forward(
         self, index: Mapping[str, Index], *, x: Tensor | None = None, attention: nn.Module | None = None
     ) -> Terms:

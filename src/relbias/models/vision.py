@@ -1,0 +1,99 @@
+"""A small vision transformer, for training from scratch."""
+
+from __future__ import annotations
+
+from einops import rearrange
+from torch import Tensor, nn
+
+from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.models.block import TransformerBlock
+from relbias.relations import Grid
+
+
+class VisionTransformer(nn.Module):
+    """A vision transformer (https://arxiv.org/abs/2010.11929) that summarises an image by the mean of its patches.
+
+    The relation between tokens is the offset of their patches, `Grid(height, width)`. An encoding that is applied at
+    the input (sinusoidal, learned) is built once, any other one for each block; a built encoding is shared.
+
+    Args:
+        encoding: a name, a mapping, a callable or a built encoding; see `create_encoding`.
+        image_size: the height and width of the images that tables are made for, in pixels.
+        patch_size: the height and width of a patch, in pixels; divides `image_size`.
+        in_channels: C.
+        num_classes: how many classes.
+        dim: the size of a token.
+        depth: how many blocks.
+        num_heads: H, a divisor of `dim`.
+        mlp_ratio: the width of a block's network, as a multiple of `dim`.
+        dropout: the probability of dropping an attention weight, and a number of each branch's output.
+
+    Raises:
+        ValueError: the image does not divide into patches, or the encoding does not take a grid.
+
+    Example:
+        >>> import torch
+        >>> model = VisionTransformer("table", image_size=16, patch_size=2, in_channels=1, num_classes=10,
+        ...                           dim=64, depth=4, num_heads=4)
+        >>> model(torch.randn(2, 1, 16, 16)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        encoding: EncodingSpec | Encoding,
+        *,
+        image_size: int,
+        patch_size: int,
+        in_channels: int = 3,
+        num_classes: int,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        mlp_ratio: float = 4.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if image_size < 1 or patch_size < 1 or image_size % patch_size:
+            raise ValueError(f"image_size must be a multiple of patch_size, got {image_size} and {patch_size}")
+        if num_heads < 1 or dim % num_heads:
+            raise ValueError(f"dim must be a multiple of num_heads, got dim={dim} and num_heads={num_heads}")
+        self.patch_size = patch_size
+        grid = Grid(image_size // patch_size, image_size // patch_size)
+        self.patch_embedding = nn.Linear(in_channels * patch_size**2, dim)
+        first = create_encoding(encoding, num_heads, dim // num_heads, grid)
+        at_input = hasattr(first, "embed")
+        self.position = first if at_input else None
+        per_block = "none" if at_input else encoding
+        self.blocks = nn.ModuleList(
+            TransformerBlock(dim, num_heads, per_block, grid, mlp_ratio=mlp_ratio, dropout=dropout)
+            for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits of the classes.
+
+        Args:
+            images: (B, C, height, width), each side a multiple of the patch size. A table needs sides of at most
+                `image_size`; encodings without a table take any.
+
+        Returns:
+            (B, num_classes).
+
+        Raises:
+            ValueError: the images do not divide into patches, or exceed the table's size.
+        """
+        p = self.patch_size
+        if images.ndim != 4 or images.shape[-2] % p or images.shape[-1] % p:
+            raise ValueError(
+                f"images must be (B, C, height, width) with sides that {p} divides, got {tuple(images.shape)}"
+            )
+        height, width = images.shape[-2] // p, images.shape[-1] // p
+        x = self.patch_embedding(rearrange(images, "b c (h p) (w q) -> b (h w) (c p q)", p=p, q=p))
+        if self.position is not None:
+            x = self.position.embed(x, self.position.grid_index(height, width))
+        for block in self.blocks:
+            x = block(x, index=block.attention.encoding.grid_index(height, width))
+        return self.head(self.norm(x).mean(dim=1))
