@@ -32,33 +32,49 @@ class Folded(Implementation):
         return None
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        dtype = call.q.dtype
+        if call.q.device.type == "cpu" or _adds(call):
+            # Half precision would round the mask, and torch's own backward pass on CPU rounds its sums.
+            call = call.converted(call.dtype)
         call = call.with_normalized().with_all_heads()
         q, k = call.rotated()
         scale = call.scale
         if isinstance(scale, Tensor):
-            q, scale = (q.to(call.dtype) * call.factor()).to(q.dtype), 1.0
-        n, m = call.masks.n, call.masks.m
-        if 0 in (n, m):
-            return q @ k.mT @ call.v, None
-
-        mask = added_rows(call, ALL_ROWS)
-        added = call.masks.added(ALL_ROWS)
-        if added is not None:
-            mask = added.to(call.dtype) if mask is None else mask + added
-        if mask is None and _only_causal(call):
-            out = scaled_dot_product_attention(
-                q, k, call.v, dropout_p=call.dropout_p, is_causal=call.masks.is_causal, scale=scale
-            )
-            return out, None
-        allowed = call.masks.allowed(ALL_ROWS, q.device)
+            q, scale = (q * call.factor()).to(q.dtype), 1.0
+        if 0 in (call.masks.n, call.masks.m):
+            return (q @ k.mT @ call.v).to(dtype), None
+        mask = _mask(call)
         if mask is None:
-            mask = torch.zeros((), dtype=call.dtype, device=q.device).expand_as(allowed)
-        mask = hide(mask, allowed)
+            causal = call.masks.is_causal
+            out = scaled_dot_product_attention(q, k, call.v, dropout_p=call.dropout_p, is_causal=causal, scale=scale)
+            return out.to(dtype), None
         # A query without keys: let it see all of them, then discard what it got.
-        empty = (mask == -math.inf).all(dim=-1, keepdim=True)
-        mask = mask.masked_fill(empty, 0.0)
+        if mask.dtype == torch.bool:
+            empty = ~mask.any(dim=-1, keepdim=True)
+            mask = mask | empty
+        else:
+            empty = (mask == -math.inf).all(dim=-1, keepdim=True)
+            mask = mask.masked_fill(empty, 0.0)
         out = scaled_dot_product_attention(q, k, call.v, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
-        return out.masked_fill(empty, 0.0), None
+        return out.masked_fill(empty, 0.0).to(dtype), None
+
+
+def _mask(call: Call) -> Tensor | None:
+    """What is added to the logits, or which keys are allowed if nothing is: (B or 1, H or 1, N, M).
+
+    None if torch's own causal flag, or nothing, says all.
+    """
+    parts = [part for part in (added_rows(call, ALL_ROWS), call.masks.added(ALL_ROWS)) if part is not None]
+    if not parts and _only_causal(call):
+        return None
+    allowed = call.masks.allowed(ALL_ROWS, call.q.device)
+    return hide(sum(parts[1:], parts[0]), allowed) if parts else allowed
+
+
+def _adds(call: Call) -> bool:
+    """Whether anything is added to the logits."""
+    mask = call.masks.attn_mask
+    return any(name != "rotation" for name in call.terms.names) or (mask is not None and mask.is_floating_point())
 
 
 def _only_causal(call: Call) -> bool:
