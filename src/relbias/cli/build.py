@@ -1,0 +1,162 @@
+"""Builds the task, the data and the Trainer of a configuration, through LightningCLI."""
+
+import inspect
+import logging
+import re
+import warnings
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from relbias._extras import extra
+from relbias.cli.keys import find_class
+
+with extra("train"):
+    import yaml
+    from jsonargparse import ArgumentError
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch import LightningDataModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+    from lightning.pytorch.loggers import CSVLogger, Logger
+
+    from relbias.tasks import Task
+
+
+class Experiment(LightningCLI):
+    """A configuration and what is built from it: ``config``, ``model``, ``datamodule`` and ``trainer``.
+
+    Args:
+        config: a merged configuration, see :func:`relbias.cli.config.merge`.
+        run_dir: where a training writes; None builds a Trainer that writes nothing.
+        with_trainer: whether to build a Trainer at all.
+    """
+
+    def __init__(self, config: dict[str, Any], run_dir: Path | None = None, with_trainer: bool = True) -> None:
+        self.run_dir = run_dir
+        self.with_trainer = with_trainer
+        super().__init__(
+            Task,
+            LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            save_config_callback=None,  # the run folder writes the configuration, before anything else
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,  # it would need save_hyperparameters
+            parser_kwargs={"exit_on_error": False},
+            args=config,
+            run=False,
+        )
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Takes the merged configuration, never the process's own command line."""
+        self.config = parser.parse_object(args)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer | None:
+        """The Trainer, with the loggers and checkpoints of a run folder, or without any."""
+        if not self.with_trainer:
+            return None
+        if self.run_dir is None:
+            return super().instantiate_trainer(logger=False, enable_checkpointing=False)
+        given = self.config_init["trainer"]["logger"]
+        loggers = given if isinstance(given, list) else [given] if isinstance(given, Logger) else []
+        metrics = CSVLogger(save_dir=str(self.run_dir), name="", version="")  # metrics.csv lies in the run folder itself
+        self.config_init["trainer"]["callbacks"] = [
+            *(self.config_init["trainer"]["callbacks"] or []),
+            ModelCheckpoint(
+                dirpath=self.run_dir / "checkpoints",
+                filename="best",
+                monitor="val/loss",
+                save_last=True,
+                enable_version_counter=False,
+            ),
+        ]
+        return super().instantiate_trainer(logger=[metrics, *loggers], default_root_dir=str(self.run_dir))
+
+    def dump(self) -> dict[str, Any]:
+        """The complete configuration, defaults included, as plain values; enough to run it again."""
+        config = yaml.safe_load(self.parser.dump(self.config, skip_none=False, format="yaml"))
+        for logger in _loggers(config):
+            if logger["init_args"].get("save_dir") == str(self.run_dir):  # it moves with the run folder
+                del logger["init_args"]["save_dir"]
+        return config
+
+
+def build(config: dict[str, Any], run_dir: Path | None = None, with_trainer: bool = True) -> Experiment:
+    """Builds everything a configuration names; nothing is written.
+
+    Args:
+        config: a merged configuration.
+        run_dir: where a training will write; a logger without save_dir writes there as well.
+        with_trainer: whether to build a Trainer, which needs the device that the configuration asks for.
+
+    Raises:
+        ValueError: a value of the wrong type, one that a constructor refuses, or a package that is not installed.
+    """
+    config = deepcopy(config)
+    for key in ("model", "data"):
+        if "class_path" not in config.get(key, {}):
+            raise ValueError(f"the configuration has no {key}.class_path; give a recipe first, such as -c vision/digits")
+    for logger in _loggers(config):
+        if "save_dir" in inspect.signature(find_class(logger["class_path"], "trainer.logger")).parameters:
+            logger["init_args"] = {"save_dir": str(run_dir), **(logger.get("init_args") or {})}
+    _quieten()
+    try:
+        return Experiment(config, run_dir, with_trainer)
+    except ArgumentError as error:
+        raise ValueError(summarize(str(error))) from None
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error.name or error} is not installed; install it, or leave out what needs it") from None
+    except (ValueError, TypeError, MisconfigurationException) as error:
+        cause = error
+        while cause.__cause__ is not None:  # what the constructor said, below what jsonargparse made of it
+            cause = cause.__cause__
+        raise ValueError(" ".join(str(cause).split())) from None
+
+
+def _quieten() -> None:
+    """Keeps Lightning's advertisements, and warnings about what is meant here, away from the results."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",  # the data sets here are small
+        ".*logs directory .* exists and is not empty.*",  # config.yaml is there already
+        ".*treespec, LeafSpec.*",  # Lightning's own call
+    ):
+        warnings.filterwarnings("ignore", message)
+
+
+def _loggers(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The loggers of a configuration that are given by class_path."""
+    given = config.get("trainer", {}).get("logger")
+    return [entry for entry in (given if isinstance(given, list) else [given]) if isinstance(entry, dict) and "class_path" in entry]
+
+
+def summarize(message: str) -> str:
+    """One line from jsonargparse's tree of everything that it tried.
+
+    Args:
+        message: an ArgumentError's text.
+
+    Returns:
+        The keys that lead to the innermost error, and the error.
+
+    Example:
+        >>> summarize('Parser key "model":\\n  Parser key "lr":\\n    Expected a float. Got value: x')
+        'model.lr: Expected a float. Got value: x'
+    """
+    lines = message.splitlines()
+    ends = [i for i, line in enumerate(lines) if "Got value:" in line or "not accepted" in line or "required" in line]
+    if not ends:
+        return " ".join(message.split())
+    end = max(ends, key=lambda i: len(lines[i]) - len(lines[i].lstrip()))
+    keys, indent = [], len(lines[end])
+    for line in reversed(lines[: end + 1]):
+        key = re.search(r'Parser key "([\w.]+)":', line)
+        depth = len(line) - len(line.lstrip())
+        if key and depth <= indent:
+            keys.insert(0, key[1])
+            indent = depth - 1
+    text = re.sub(r'.*Parser key "[\w.]+":', "", lines[end]).strip(" -")
+    return f"{'.'.join(keys)}: {text}" if keys else text

@@ -1,0 +1,88 @@
+"""Checks the keys of a configuration before jsonargparse does, whose answer would be a page long."""
+
+import importlib
+import inspect
+from typing import Any
+
+from relbias._extras import MissingExtraError, extra
+from relbias._nearest import nearest
+from relbias.encodings.base import find_encoding
+
+with extra("train"):
+    from lightning.pytorch import Trainer
+
+TOP_KEYS = ("seed_everything", "model", "data", "trainer")
+
+
+def check_keys(config: dict[str, Any]) -> None:
+    """Checks that every key is one of ours, the Trainer's, or an argument of the class it stands under.
+
+    Raises:
+        ValueError: a key, class or encoding that does not exist, with the nearest that does.
+    """
+    for key, value in config.items():
+        if key not in TOP_KEYS:
+            raise ValueError(f"unknown key {key!r}; {nearest(str(key), TOP_KEYS)}")
+        if key != "seed_everything" and not isinstance(value, dict):
+            raise ValueError(f"{key} is {value!r}, expected a mapping")
+    _check_names(config.get("trainer", {}), _arguments(Trainer), "trainer")
+    for key, value in config.items():
+        _check_classes(value, key)
+    encoding = config.get("model", {}).get("init_args", {}).get("encoding")
+    for spec in encoding.values() if isinstance(encoding, dict) and "class_path" not in encoding else [encoding]:
+        if isinstance(spec, str):
+            find_encoding(spec)
+
+
+def _check_classes(value: Any, path: str) -> None:
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            _check_classes(item, f"{path}[{position}]")
+    if not isinstance(value, dict):
+        return
+    if isinstance(value.get("class_path"), str) and "." in value["class_path"]:
+        _check_names(value, ["class_path", "init_args"], path)
+        init_args = value.get("init_args") or {}
+        if not isinstance(init_args, dict):
+            raise ValueError(f"{path}.init_args is {init_args!r}, expected a mapping")
+        _check_names(init_args, _arguments(find_class(value["class_path"], path)), f"{path}.init_args")
+    for key, inner in value.items():
+        _check_classes(inner, f"{path}.{key}")
+
+
+def _check_names(given: dict[str, Any], known: list[str] | None, path: str) -> None:
+    for name in given:
+        if known is not None and name not in known:
+            raise ValueError(f"unknown key {f'{path}.{name}'!r}; {nearest(str(name), known)}")
+
+
+def _arguments(cls: Any) -> list[str] | None:
+    """The names of a class's arguments, or None where it takes any."""
+    parameters = inspect.signature(cls).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return [parameter.name for parameter in parameters]
+
+
+def find_class(class_path: str, path: str) -> Any:
+    """Imports a class.
+
+    Args:
+        class_path: its module and name, such as ``relbias.encodings.Shaw``.
+        path: the key where it stands, for messages.
+
+    Raises:
+        ValueError: there is no such module or class; the message gives the nearest name.
+        MissingExtraError: the module needs an optional package.
+    """
+    module_name, _, name = class_path.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except MissingExtraError:
+        raise
+    except ImportError as error:
+        raise ValueError(f"{path}.class_path is {class_path!r}, which cannot be imported: {error}") from None
+    if not hasattr(module, name):
+        known = [key for key in dir(module) if not key.startswith("_")]
+        raise ValueError(f"{path}.class_path is {class_path!r}, and {module_name} has no {name!r}; {nearest(name, known)}")
+    return getattr(module, name)

@@ -1,0 +1,68 @@
+"""plot bias, curve and training: pictures of run folders."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from relbias._extras import extra
+from relbias._nearest import nearest
+from relbias.cli.parser import Parser
+
+FIGURES = ("bias", "curve", "training")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Draws the runs and prints where the pictures and their numbers lie.
+
+    Args:
+        argv: the arguments of ``relbias plot``.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        ValueError: no such figure, no run folder, or nothing to draw.
+        MissingExtraError: matplotlib is not installed.
+    """
+    parser = Parser(prog="relbias plot", description="Draws run folders; pictures of an earlier call are replaced.")
+    parser.add_argument("figure", help="bias (over offsets or tokens) | curve (bias against distance) | training")
+    parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR", type=Path)
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to draw (default: RUN_DIR/plots)")
+    options = parser.parse_args(argv)
+    if options.figure not in FIGURES:
+        raise ValueError(f"no figure {options.figure!r}; {nearest(options.figure, FIGURES)}")
+    with extra("plot"):
+        import matplotlib  # noqa: F401  (asked for before anything is built)
+    try:
+        draw = _draw_training if options.figure == "training" else _draw_encodings
+        files = draw(options.figure, options.run_dirs, options.output)
+    except OSError as error:
+        raise ValueError(f"cannot write {error.filename}: {error.strerror}; give another folder with -o") from None
+    for file in files:
+        print(file)
+    return 0
+
+
+def _draw_training(figure: str, run_dirs: list[Path], output: Path | None) -> list[Path]:
+    from relbias.plot.training import plot_training, read_metrics
+
+    curves = {str(run_dir): read_metrics(run_dir / "metrics.csv") for run_dir in run_dirs}
+    return plot_training(curves, (output or run_dirs[0] / "plots") / "training.png")
+
+
+def _draw_encodings(figure: str, run_dirs: list[Path], output: Path | None) -> list[Path]:
+    from relbias.cli import run_folder
+    from relbias.cli.build import build
+    from relbias.cli.config import merge
+    from relbias.plot import layers, plot_bias, plot_curve
+
+    files = []
+    for run_dir in run_dirs:
+        config = merge([(str(run_dir / run_folder.CONFIG), run_folder.read_config(run_dir))])
+        model = build(config, with_trainer=False).model
+        run_folder.load_weights(model, run_dir / run_folder.BEST)
+        path = (output or run_dir / "plots") / f"{figure}.png"
+        if output is not None and len(run_dirs) > 1:
+            path = output / f"{'-'.join(run_dir.resolve().parts[-2:])}-{figure}.png"
+        draw = plot_bias if figure == "bias" else plot_curve
+        files += draw(layers(model), path, title=str(run_dir))
+    return files

@@ -1,0 +1,148 @@
+"""A run folder: config.yaml, metrics.csv, checkpoints/best.ckpt and last.ckpt, fit.json and, after a test, test.json."""
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from relbias.cli.arguments import load
+
+CONFIG, FIT, TEST, PREDICTIONS, BEST = "config.yaml", "fit.json", "test.json", "predictions.csv", "checkpoints/best.ckpt"
+
+
+def label(spec: Any) -> str:
+    """A short name for the encoding of a configuration.
+
+    Args:
+        spec: the value of ``model.init_args.encoding``.
+
+    Example:
+        >>> label({"class_path": "relbias.encodings.Shaw", "init_args": {"max_distance": 3}}), label({"a": "t5", "b": "shaw"})
+        ('shaw', 't5+shaw')
+    """
+    if isinstance(spec, dict) and "class_path" in spec:
+        module, _, name = spec["class_path"].rpartition(".")
+        return getattr(getattr(importlib.import_module(module), name), "name", name)
+    if isinstance(spec, dict):
+        return "+".join(label(value) for value in spec.values()) or "none"
+    return re.sub(r"[^\w+.-]", "_", str(spec))
+
+
+def default_path(recipe: str, config: dict[str, Any], top: Path = Path("runs")) -> Path:
+    """The first free folder ``runs/RECIPE/ENCODING-seedSEED[-2, -3 ...]``.
+
+    Args:
+        recipe: what was given to the first ``-c``: a name or a path.
+        config: the merged configuration.
+        top: the folder that holds all runs.
+    """
+    first, number = family(recipe, config, top), 2
+    path = first
+    while path.exists():
+        path, number = first.with_name(f"{first.name}-{number}"), number + 1
+    return path
+
+
+def family(recipe: str, config: dict[str, Any], top: Path = Path("runs")) -> Path:
+    """The path that :func:`default_path` begins with."""
+    file = Path(recipe)
+    name = file.resolve().parent.name if file.name == CONFIG else file.stem
+    encoding = label(config["model"].get("init_args", {}).get("encoding", "none"))
+    return top / name / f"{encoding}-seed{config.get('seed_everything', 0)}"
+
+
+def check_free(path: Path) -> None:
+    """Refuses a folder that holds anything, so that no run is overwritten."""
+    try:
+        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    if taken:
+        raise ValueError(f"the run folder {path} exists and is not empty; give another with --run_dir or remove it")
+
+
+def create(path: Path, config: dict[str, Any]) -> None:
+    """Makes the folder and writes config.yaml.
+
+    Args:
+        path: the folder.
+        config: the complete configuration.
+
+    Raises:
+        ValueError: the folder holds something, or cannot be written.
+    """
+    check_free(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with (path / CONFIG).open("x", encoding="utf-8") as file:
+            yaml.safe_dump(config, file, sort_keys=False)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> ValueError:
+    return ValueError(f"cannot write the run folder {path}: {error.strerror}; give another with --run_dir")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration of a run folder.
+
+    Raises:
+        ValueError: it is no run folder.
+    """
+    file = path / CONFIG
+    if not file.is_file():
+        raise ValueError(f"{path} is not a run folder: it has no {CONFIG}; `relbias fit` makes one")
+    config = load(file.read_text(encoding="utf-8"), str(file))
+    if not isinstance(config, dict):
+        raise ValueError(f"{file} holds {type(config).__name__}, expected a mapping")
+    return config
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Writes a record in one step, so that a reader never sees half of it."""
+    part = path.with_suffix(".part")
+    try:
+        part.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The record in a file, or None where there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def load_weights(model: torch.nn.Module, path: Path) -> None:
+    """Loads a checkpoint, whose parameters must be exactly the model's.
+
+    Args:
+        model: the task.
+        path: a checkpoint of Lightning's.
+
+    Raises:
+        ValueError: there is no checkpoint, or it is of another model; the message names what is missing and unexpected.
+    """
+    if not path.is_file():
+        raise ValueError(f"there is no checkpoint {path}; did the training finish its first epoch?")
+    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    own = model.state_dict()
+    shapes = [name for name in state.keys() & own.keys() if state[name].shape != own[name].shape]
+    problems = {
+        "missing": sorted(own.keys() - state.keys()),
+        "unexpected": sorted(state.keys() - own.keys()),
+        "of another shape": sorted(shapes),
+    }
+    if any(problems.values()):
+        found = "; ".join(f"{what} {_few(names)}" for what, names in problems.items() if names)
+        raise ValueError(f"the checkpoint {path} does not fit the configuration beside it: {found}")
+    model.load_state_dict(state)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

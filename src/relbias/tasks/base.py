@@ -1,0 +1,100 @@
+"""The one base task: optimizer, weight decay groups and learning rate schedule."""
+
+import math
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import nn
+
+from relbias.encodings import Encoding
+
+# Batch norms share a private base class; every other norm stands for itself.
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
+
+
+def warmup_cosine(step: int, warmup_steps: int, total_steps: int) -> float:
+    """The factor of the learning rate at a step: linear from 1 / warmup_steps to 1, then a half cosine towards 0.
+
+    Args:
+        step: optimizer steps taken so far, from 0.
+        warmup_steps: length of the linear part; 0 starts at the full rate.
+        total_steps: length of the whole training; the factor is 0 from there on.
+
+    Returns:
+        (step + 1) / warmup_steps in the warm-up, then (1 + cos(pi (step - warmup) / (total - warmup))) / 2.
+
+    Example:
+        >>> [round(warmup_cosine(step, 2, 6), 3) for step in range(7)]
+        [0.5, 1.0, 1.0, 0.854, 0.5, 0.146, 0.0]
+    """
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    if step >= total_steps:
+        return 0.0
+    return 0.5 * (1.0 + math.cos(math.pi * (step - warmup_steps) / (total_steps - warmup_steps)))
+
+
+class Task(LightningModule):
+    """Trains a network with AdamW, a linear warm-up and a cosine decay, counted in optimizer steps.
+
+    A subclass adds the network and the steps. Gradient clipping is an option of the Trainer.
+
+    Args:
+        lr: the highest learning rate.
+        weight_decay: AdamW's decoupled decay, for matrices only: biases, norms, every other parameter with one
+            dimension, and all parameters of encodings (tables and strengths) are not decayed, because a decayed table
+            forgets the rare offsets first.
+        warmup_epochs: length of the warm-up in epochs, a fraction allowed; shorter trainings are all warm-up.
+
+    Raises:
+        ValueError: a negative argument, or a training without an end.
+
+    Example:
+        >>> Task(lr=1e-3).weight_decay
+        0.05
+    """
+
+    def __init__(self, lr: float = 1e-3, weight_decay: float = 0.05, warmup_epochs: float = 5.0) -> None:
+        super().__init__()
+        for name, value in (("lr", lr), ("weight_decay", weight_decay), ("warmup_epochs", warmup_epochs)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is {value}, expected a finite number of at least 0")
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.warmup_epochs = warmup_epochs
+
+    def parameter_groups(self) -> list[dict]:
+        """The parameters that are decayed and those that are not, as AdamW's groups.
+
+        Returns:
+            Two groups with the keys ``params`` and ``weight_decay``: first the decayed, then the others.
+        """
+        spared = {
+            id(parameter)
+            for module in self.modules()
+            if isinstance(module, (Encoding, *_NORMS))
+            for parameter in module.parameters()
+        }
+        decayed, others = [], []
+        for name, parameter in self.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            is_matrix = parameter.ndim > 1 and not name.endswith("bias") and id(parameter) not in spared
+            (decayed if is_matrix else others).append(parameter)
+        return [
+            {"params": decayed, "weight_decay": self.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """AdamW over :meth:`parameter_groups` with :func:`warmup_cosine`, stepped after every optimizer step."""
+        total = self.trainer.estimated_stepping_batches
+        if not math.isfinite(total):
+            raise ValueError("the training has no end; give trainer.max_epochs or trainer.max_steps")
+        # estimated_stepping_batches has set up the training data, so that the batches of an epoch are known here.
+        per_epoch = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
+        warmup = min(round(self.warmup_epochs * per_epoch), int(total))
+        optimizer = torch.optim.AdamW(self.parameter_groups(), lr=self.lr)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, warmup, int(total)))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,91 @@
+"""Classification of images by any network that takes an encoding."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics.classification import MulticlassAccuracy
+
+from relbias.encodings import EncodingSpec
+from relbias.tasks.base import Task
+
+
+class ImageClassification(Task):
+    """Cross entropy on (images, labels); accuracy on centred and on moved test images.
+
+    Logs train/loss per step, val/loss and val/accuracy per epoch, test/accuracy from the first test dataloader and,
+    where the data has a second one, test/accuracy_moved from it.
+
+    Args:
+        network: builds the network from the encoding; the network maps images (B, C, H, W), float, to logits
+            (B, num_classes).
+        encoding: the one encoding key: a name, a mapping from relations to names or callables, or a callable
+            (number of heads, head size, relation) -> Encoding.
+        num_classes: number of classes; labels are integers (B,) from 0 to num_classes - 1.
+        lr: the highest learning rate.
+        weight_decay: see :class:`~relbias.tasks.base.Task`.
+        warmup_epochs: see :class:`~relbias.tasks.base.Task`.
+        label_smoothing: share of the target spread evenly over the classes, in the training loss only, 0 to 1.
+
+    Raises:
+        ValueError: fewer than two classes, or a label smoothing outside [0, 1).
+
+    Example:
+        >>> task = ImageClassification(lambda encoding: nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), "none")
+        >>> task(torch.zeros(2, 1, 16, 16)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        network: Callable[[EncodingSpec], nn.Module],
+        encoding: EncodingSpec,
+        num_classes: int = 10,
+        lr: float = 1e-3,
+        weight_decay: float = 0.05,
+        warmup_epochs: float = 5.0,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(lr=lr, weight_decay=weight_decay, warmup_epochs=warmup_epochs)
+        if num_classes < 2:
+            raise ValueError(f"num_classes is {num_classes}, expected at least 2")
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"label_smoothing is {label_smoothing}, expected a number in [0, 1)")
+        self.network = network(encoding)
+        self.label_smoothing = label_smoothing
+        self.val_accuracy = MulticlassAccuracy(num_classes, average="micro")
+        self.test_accuracies = nn.ModuleList(MulticlassAccuracy(num_classes, average="micro") for _ in range(2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, num_classes) of images (B, C, H, W)."""
+        return self.network(images)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The smoothed cross entropy of a batch."""
+        images, labels = batch
+        loss = F.cross_entropy(self(images), labels, label_smoothing=self.label_smoothing)
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Collects val/loss and val/accuracy."""
+        images, labels = batch
+        logits = self(images)
+        self.val_accuracy(logits, labels)
+        self.log("val/loss", F.cross_entropy(logits, labels), prog_bar=True, batch_size=len(labels))
+        self.log("val/accuracy", self.val_accuracy, prog_bar=True, batch_size=len(labels))
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Collects test/accuracy, and test/accuracy_moved from the second dataloader."""
+        images, labels = batch
+        accuracy = self.test_accuracies[dataloader_idx]
+        accuracy(self(images), labels)
+        name = ("test/accuracy", "test/accuracy_moved")[dataloader_idx]
+        self.log(name, accuracy, on_epoch=True, batch_size=len(labels), add_dataloader_idx=False)
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        """The likeliest class, (B,) integer, its probability, (B,), and the given label, (B,) integer."""
+        images, labels = batch
+        probability, prediction = self(images).softmax(dim=-1).max(dim=-1)
+        return {"label": labels, "prediction": prediction, "probability": probability}
