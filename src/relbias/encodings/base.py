@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ ANY_RELATION: tuple[type[Relation], ...] = (Sequence, Grid, Pairs, Hops)
 _classes: dict[str, type[Encoding]] = {}
 
 
-class Encoding(nn.Module):
+class Encoding(nn.Module, ABC):
     """A trainable rule from the relation between two tokens to terms of attention.
 
     A subclass with a `name` registers itself: the name works wherever an encoding is asked for. It sets `relations`
