@@ -86,8 +86,10 @@ class Call:
         return self.scale[:, None, None].to(self.dtype) if isinstance(self.scale, Tensor) else self.scale
 
     def converted(self, dtype: torch.dtype) -> Call:
-        """The call with q, k and v in a dtype."""
-        return replace(self, q=self.q.to(dtype), k=self.k.to(dtype), v=self.v.to(dtype))
+        """The call with q, k, v and the tensors of the terms in a dtype; angles and functions keep theirs."""
+        entries = (_convert(entry, dtype) for entry in self.terms.entries)
+        terms = Terms.of(*entries)
+        return replace(self, q=self.q.to(dtype), k=self.k.to(dtype), v=self.v.to(dtype), terms=terms)
 
     def with_normalized(self) -> Call:
         """The call with q and k normalised where that is asked for."""
@@ -110,6 +112,14 @@ class Call:
         if rotation is None:
             return self.q, self.k
         return rotation.rotate(self.q, rotation.q_angles), rotation.rotate(self.k, rotation.k_angles)
+
+
+_TENSORS = ("b", "K", "Q", "V", "u", "w", "g")
+
+
+def _convert(entry: Entry, dtype: torch.dtype) -> Entry:
+    tensors = {name: getattr(entry, name) for name in _TENSORS}
+    return replace(entry, **{name: x.to(dtype) for name, x in tensors.items() if isinstance(x, Tensor)})
 
 
 def _check_qkv(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -138,7 +148,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 def _check_entry(entry: Entry, batch: int, heads: int, n: int, m: int, dim: int) -> None:
     if entry.index is not None and tuple(entry.index.shape) != (n, m):
         raise ValueError(f"the index is of {entry.index.shape} queries and keys, q and k have ({n}, {m})")
-    for name in ("b", "K", "Q", "V", "u", "w", "g"):
+    for name in _TENSORS:
         value = getattr(entry, name)
         if not isinstance(value, Tensor):
             continue

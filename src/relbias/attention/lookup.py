@@ -31,7 +31,7 @@ def lookup(table: Tensor, index: Index, rows: slice) -> Tensor:
     codes = index.codes(rows, table.device)
     if table.ndim == 2 and codes.shape[1] == 1:
         values = table.index_select(1, codes.flatten())  # several times faster than table[:, codes]
-        return values.view(-1, codes.shape[0], *codes.shape[2:]).transpose(0, 1)
+        return values.view(table.shape[0], codes.shape[0], *codes.shape[2:]).transpose(0, 1)
     table = table if table.ndim == 3 else table[None]
     batch, heads = max(table.shape[0], codes.shape[0]), max(table.shape[1], codes.shape[1])
     flat = codes.flatten(2).expand(batch, heads, -1)
@@ -47,7 +47,7 @@ def added_rows(call: Call, rows: slice) -> Tensor | None:
     """All that is added to c rot(q) . rot(k) in some rows, but the masks: (B or 1, H or 1, n, M), or None.
 
     Args:
-        call: with q and k normalised and k with all heads; q and k are not rotated here.
+        call: converted to its `dtype`, with q and k normalised and k with all heads; they are not rotated here.
         rows: the queries asked for, n of N.
     """
     total: Tensor | None = None
@@ -60,19 +60,19 @@ def added_rows(call: Call, rows: slice) -> Tensor | None:
 
 def _scaled_part(call: Call, entry: Entry, rows: slice) -> Tensor | None:
     """C (u . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij])."""
-    dtype, index = call.dtype, entry.index
+    index = entry.index
     total: Tensor | None = None
     if entry.u is not None:
-        total = (call.k.to(dtype) @ entry.u.to(dtype)[..., None]).mT
+        total = (call.k @ entry.u[..., None]).mT
     codes = index.codes(rows, call.q.device) if index is not None and (entry.K, entry.Q) != (None, None) else None
     if entry.K is not None and codes is not None:
-        queries = call.q[:, :, rows].to(dtype)
+        queries = call.q[:, :, rows]
         if entry.w is not None:
-            queries = queries + entry.w.to(dtype)[:, None]
-        part = gather_codes(queries @ entry.K.to(dtype).mT, codes)
+            queries = queries + entry.w[:, None]
+        part = gather_codes(queries @ entry.K.mT, codes)
         total = part if total is None else total + part
     if entry.Q is not None and codes is not None:
-        part = gather_codes(call.k.to(dtype) @ entry.Q.to(dtype).mT, codes.mT).mT
+        part = gather_codes(call.k @ entry.Q.mT, codes.mT).mT
         total = part if total is None else total + part
     return None if total is None else total * call.factor()
 
@@ -82,14 +82,14 @@ def _bias_part(call: Call, entry: Entry, rows: slice) -> Tensor | None:
     if entry.b is None:
         return None
     if not isinstance(entry.b, Tensor):
-        part = entry.b(rows)
+        part = entry.b(rows).to(call.dtype)
     elif entry.index is not None:
-        return _gated(lookup(entry.b.to(call.dtype), entry.index, rows), entry, rows)
+        return _gated(lookup(entry.b, entry.index, rows), entry, rows)
     else:
         part = entry.b.view(*[1] * (4 - entry.b.ndim), *entry.b.shape)
         part = part if part.shape[2] == 1 else part[:, :, rows]
-    return _gated(part.to(call.dtype), entry, rows)
+    return _gated(part, entry, rows)
 
 
 def _gated(bias: Tensor, entry: Entry, rows: slice) -> Tensor:
-    return bias if entry.g is None else bias * entry.g[..., rows, None].to(bias.dtype)
+    return bias if entry.g is None else bias * entry.g[..., rows, None]

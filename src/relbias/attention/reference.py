@@ -63,12 +63,12 @@ def _products(entry: Entry, q: Tensor, k: Tensor) -> Tensor:
     """
     total = q.new_zeros(*q.shape[:3], k.shape[2])
     if entry.u is not None:
-        total = total + (k @ entry.u.to(k.dtype)[:, :, None]).mT
+        total = total + (k @ entry.u[:, :, None]).mT
     if entry.K is not None:
-        queries = q if entry.w is None else q + entry.w.to(q.dtype)[:, None]
-        total = total + (queries @ entry.K.to(q.dtype).mT).gather(3, _codes(entry, q))
+        queries = q if entry.w is None else q + entry.w[:, None]
+        total = total + (queries @ entry.K.mT).gather(3, _codes(entry, q))
     if entry.Q is not None:
-        total = total + (k @ entry.Q.to(k.dtype).mT).gather(3, _codes(entry, q).mT).mT
+        total = total + (k @ entry.Q.mT).gather(3, _codes(entry, q).mT).mT
     return total
 
 
@@ -77,12 +77,12 @@ def _bias(entry: Entry, q: Tensor) -> Tensor:
     if not isinstance(entry.b, Tensor):
         bias = entry.b(ALL_ROWS).to(q.dtype) if entry.b is not None else q.new_zeros(1)
     elif entry.index is None:
-        bias = entry.b.to(q.dtype)
+        bias = entry.b
     else:
         codes = _codes(entry, q)
-        table = entry.b.to(q.dtype).expand(*codes.shape[:2], -1)
+        table = entry.b.expand(*codes.shape[:2], -1)
         bias = table.gather(2, codes.flatten(2)).view(codes.shape)
-    return bias if entry.g is None else bias * entry.g.to(q.dtype)[..., None]
+    return bias if entry.g is None else bias * entry.g[..., None]
 
 
 def _values(entry: Entry, weights: Tensor) -> Tensor:
@@ -91,4 +91,4 @@ def _values(entry: Entry, weights: Tensor) -> Tensor:
         return weights.new_zeros(1)
     codes = _codes(entry, weights)
     mass = weights.new_zeros(*weights.shape[:3], entry.V.shape[-2]).scatter_add(3, codes, weights)
-    return mass @ entry.V.to(weights.dtype)
+    return mass @ entry.V

@@ -1,0 +1,6 @@
+"""Tests that every encoding passes, for this library's own and for other people's."""
+
+from relbias.testing.encoding import EncodingTestCase
+from relbias.testing.input_encoding import InputEncodingTestCase
+
+__all__ = ["EncodingTestCase", "InputEncodingTestCase"]
