@@ -41,6 +41,16 @@ class KVCache:
         """M, the number of tokens so far."""
         return 0 if self.k is None else self.k.shape[2]
 
+    def tokens(self) -> tuple[Tensor, Tensor]:
+        """The keys and the values so far, each (B, Hkv, M, D).
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self.k is None or self.v is None:
+            raise ValueError("the cache is empty; update it first")
+        return self.k, self.v
+
     def reset(self) -> None:
         """Forget all tokens."""
         self.k = self.v = self.positions = self.key_padding_mask = self.document_ids = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from einops import rearrange
@@ -77,7 +77,7 @@ class RelativeAttention(nn.Module):
             raise ValueError(f"there is no implementation {implementation!r}; known: {names}")
         self.dim, self.num_heads, self.num_kv_heads, self.head_dim = dim, num_heads, num_kv_heads, dim // num_heads
         self.dropout, self.implementation = dropout, implementation
-        like = {"device": device, "dtype": dtype}
+        like: Any = {"device": device, "dtype": dtype}
         self.q_proj = nn.Linear(dim, dim, bias=qkv_bias, **like)
         self.k_proj = nn.Linear(dim, num_kv_heads * self.head_dim, bias=qkv_bias, **like)
         self.v_proj = nn.Linear(dim, num_kv_heads * self.head_dim, bias=qkv_bias, **like)
@@ -147,8 +147,8 @@ class RelativeAttention(nn.Module):
         key_positions = positions
         if cache is not None:
             cache.update(k, v, positions, key_padding_mask, document_ids)
-            k, v, key_positions = cache.k, cache.v, cache.positions
-            key_padding_mask, document_ids = cache.key_padding_mask, cache.document_ids
+            k, v = cache.tokens()
+            key_positions, key_padding_mask, document_ids = cache.positions, cache.key_padding_mask, cache.document_ids
         terms = Terms()
         if not isinstance(self.encoding, NoEncoding):
             relation = self.encoding.relation

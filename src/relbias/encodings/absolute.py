@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
-from relbias.relations import Grid, GridIndex, Index, Relation, Sequence
+from relbias.relations import Grid, GridIndex, Index, Relation, Sequence, SequenceIndex
 from relbias.terms import Terms
 
 
@@ -23,10 +24,10 @@ class InputEncoding(Encoding):
         return self.num_heads * self.head_dim
 
     @abstractmethod
-    def positions(self, index: Index) -> Tensor:
+    def positions(self, index: SequenceIndex | GridIndex) -> Tensor:
         """The vectors to be added to the tokens of an index, (B or 1, N, H D)."""
 
-    def embed(self, x: Tensor, index: Index | None = None) -> Tensor:
+    def embed(self, x: Tensor, index: SequenceIndex | GridIndex | None = None) -> Tensor:
         """Add the vectors of the positions to the tokens.
 
         Args:
@@ -53,7 +54,7 @@ class InputEncoding(Encoding):
         return Terms()
 
 
-def default_index(relation: Relation, n: int, m: int) -> Index:
+def default_index(relation: Relation, n: int, m: int) -> Any:
     """The index that a relation itself gives for N queries and M keys.
 
     Raises:
@@ -72,9 +73,9 @@ def default_index(relation: Relation, n: int, m: int) -> Index:
     raise ValueError(f"{relation!r} needs an index that comes with the batch; pass index=")
 
 
-def token_coordinates(index: Index, device: torch.device) -> tuple[Tensor, int]:
+def token_coordinates(index: SequenceIndex | GridIndex, device: torch.device) -> tuple[Tensor, int]:
     """The coordinates of tokens without prefix tokens, (B or 1, N - P, 1 or 2) int64, and P."""
     if isinstance(index, GridIndex):
         return index.coordinates(device)[None], index.prefix_tokens
-    queries, _ = index.positions(device)  # type: ignore[attr-defined]
+    queries, _ = index.positions(device)
     return queries[..., None], 0

@@ -95,7 +95,7 @@ class ALiBi(Encoding):
         """The bias of each head at offsets j - i, (...) int64, in positions: (H, ...) float64."""
         slopes = torch.tensor(self.slopes, dtype=torch.float64, device=offsets.device)
         slopes = slopes.view(-1, *[1] * offsets.ndim)
-        bias = -slopes * offsets.abs()
+        bias = slopes * -offsets.abs()
         if self.variant == "symmetric":
             return bias
         heads = torch.arange(self.num_heads, device=offsets.device).view(slopes.shape)

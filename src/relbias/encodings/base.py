@@ -86,7 +86,8 @@ class Encoding(nn.Module, ABC):
         if not isinstance(relation, self.relations):
             accepted = " or ".join(r.__name__ for r in self.relations)
             raise ValueError(f"{self.label} takes the relation {accepted}, got {relation!r}")
-        self.num_heads, self.head_dim, self.relation = num_heads, head_dim, relation
+        self.num_heads, self.head_dim = num_heads, head_dim
+        self.relation: Any = relation  # of one of the classes in `relations`
         self._strength_start = strength
         self.strength: nn.Parameter | None
         # Tells device and dtype where there are no parameters; follows .to(), .double() and to_empty().

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias.encodings.absolute import InputEncoding
-from relbias.relations import GridIndex, Index, Relation, Sequence
+from relbias.relations import GridIndex, Relation, Sequence, SequenceIndex
 from relbias.relations.base import can_check_values, check_size
 
 
@@ -62,7 +62,7 @@ class Learned(InputEncoding):
         self.table = self._parameter(length, self.dim)
         self.reset_parameters()
 
-    def positions(self, index: Index) -> Tensor:
+    def positions(self, index: SequenceIndex | GridIndex) -> Tensor:
         device = self.table.device
         if isinstance(index, GridIndex):
             p, (y, x) = index.prefix_tokens, index.coordinates(device).unbind(-1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from relbias.encodings.absolute import InputEncoding, token_coordinates
-from relbias.relations import Grid, Index, Relation
+from relbias.relations import Grid, GridIndex, Relation, SequenceIndex
 
 
 class Sinusoidal(InputEncoding):
@@ -54,7 +54,7 @@ class Sinusoidal(InputEncoding):
             raise ValueError(f"'sinusoidal' needs tokens whose size is a multiple of {unit}, got {self.dim}")
         self.base = base
 
-    def positions(self, index: Index) -> Tensor:
+    def positions(self, index: SequenceIndex | GridIndex) -> Tensor:
         coordinates, prefix_tokens = token_coordinates(index, self.device)
         size = self.dim // coordinates.shape[-1]
         exponents = torch.arange(0, size, 2, dtype=torch.float64, device=coordinates.device) / size

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
-from relbias.relations import Index, Relation
+from relbias.relations import Index
 from relbias.terms import Terms
 
 
@@ -40,11 +41,11 @@ class EncodingSum(Encoding):
             if not key.isidentifier():
                 raise ValueError(f"the keys of a sum name its parameters and must be identifiers, got {key!r}")
         super().__init__(*next(iter(sizes)))
-        self.encodings = nn.ModuleDict(encodings)
-        self.relation: Mapping[str, Relation] = {key: e.relation for key, e in encodings.items()}  # type: ignore[assignment]
+        self.encodings: Any = nn.ModuleDict(encodings)
+        self.relation = {key: encoding.relation for key, encoding in encodings.items()}
 
     @property
-    def paper_scale(self) -> float | None:  # type: ignore[override]
+    def paper_scale(self) -> float | None:
         """The one that all encodings agree on.
 
         Raises:
@@ -56,7 +57,7 @@ class EncodingSum(Encoding):
         return scales.pop()
 
     @property
-    def fixed_size(self) -> bool:  # type: ignore[override]
+    def fixed_size(self) -> bool:
         return any(encoding.fixed_size for encoding in self.encodings.values())
 
     def grid_index(self, height: int, width: int) -> Mapping[str, Index]:

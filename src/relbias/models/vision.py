@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -63,9 +65,9 @@ class VisionTransformer(nn.Module):
         self.patch_embedding = nn.Linear(in_channels * patch_size**2, dim)
         first = create_encoding(encoding, num_heads, dim // num_heads, grid)
         at_input = hasattr(first, "embed")
-        self.position = first if at_input else None
+        self.position: Any = first if at_input else None
         per_block = "none" if at_input else encoding
-        self.blocks = nn.ModuleList(
+        self.blocks: Any = nn.ModuleList(
             TransformerBlock(dim, num_heads, per_block, grid, mlp_ratio=mlp_ratio, dropout=dropout)
             for _ in range(depth)
         )
