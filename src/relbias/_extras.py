@@ -1,6 +1,6 @@
 """Optional packages: a missing one is a one-line error that names the extra to install."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
@@ -9,7 +9,7 @@ class MissingExtraError(ImportError):
 
 
 @contextmanager
-def extra(name: str) -> Iterator[None]:
+def extra(name: str) -> Generator[None, None, None]:
     """Guards the imports of optional packages, in a ``with`` block so that type checkers still see plain imports.
 
     Args:
