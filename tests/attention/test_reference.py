@@ -221,6 +221,15 @@ def test_blockwise_joins_several_blocks(tensors, codes, small_blocks, monkeypatc
     assert seen == [slice(0, 1), slice(1, 2), slice(2, 3)]
 
 
+def test_values_of_another_size_than_keys(draw, codes):
+    q, k, v, table = draw(B, H, N, D), draw(B, H, M, D), draw(B, H, M, 7), draw(H, R, 7)
+    terms = rb.Terms(V=table, index=rb.relations.Pairs(R)(codes))
+    out, weights = rb.relative_attention(q, k, v, terms, return_weights=True)
+    rows = torch.stack([table[h, codes[:, h]] for h in range(H)], dim=1)  # (B, H, N, M, 7)
+    expected = torch.einsum("bhij,bhijd->bhid", weights, v[:, :, None] + rows)
+    torch.testing.assert_close(out, expected)
+
+
 @pytest.mark.parametrize("bias_shape", [(H, 1, M), (1, N, 1), (M,), (N, M), (B, H, N, M)])
 def test_given_bias_broadcasts(tensors, outcome, implementation, draw, bias_shape):
     bias = draw(*bias_shape)
@@ -253,6 +262,8 @@ def test_infinite_bias_under_a_gate(tensors, outcome, implementation):
     bias[..., 0, 1:3] = -math.inf
     q, k, v, g = (tensors[name] for name in ("q", "k", "v", "g_dense"))
     gate = g.detach().abs().requires_grad_()
+    with torch.no_grad():
+        gate[0, 0, 0] = 0.0  # 0 times -inf
     out, grads = outcome([q, k, v, gate], q, k, v, rb.Terms(b=bias, g=gate), implementation=implementation)
     visible = rb.relative_attention(q, k, v, attn_mask=(bias > -math.inf), implementation="reference")
     torch.testing.assert_close(out, visible)

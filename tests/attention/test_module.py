@@ -1,0 +1,430 @@
+"""RelativeAttention: indices, several relations, sharing, scale, precision, state, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import relbias as rb
+from relbias.relations import Grid, Hops, Pairs, Sequence
+
+DIM, HEADS = 32, 4
+RELATIONS = {
+    "none": Sequence(),
+    "t5": Sequence(),
+    "alibi": Sequence(),
+    "shaw": Sequence(),
+    "rope": Sequence(),
+    "table": Grid(3, 3, prefix_tokens=1),
+    "rope_axial": Grid(3, 3, prefix_tokens=1),
+}
+HOPS = Hops(3)
+DISTANCES = torch.tensor([[0, 1, 2, -1], [1, 0, 1, 9], [2, 1, 0, -1], [-1, 9, -1, 0]])
+
+
+def layer(encoding="none", relation=None, **options):
+    torch.manual_seed(0)
+    return rb.RelativeAttention(DIM, HEADS, encoding, relation, **options)
+
+
+def with_projections(attention, x, terms, context=None, **arguments):
+    """The layer, written down with relative_attention."""
+    source = x if context is None else context
+
+    def heads(linear, y):
+        return linear(y).unflatten(-1, (-1, attention.head_dim)).transpose(1, 2)
+
+    out = rb.relative_attention(
+        heads(attention.q_proj, x), heads(attention.k_proj, source), heads(attention.v_proj, source), terms, **arguments
+    )
+    return attention.out_proj(out.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_the_index_is_the_relations_own_by_default(name):
+    relation = RELATIONS[name]
+    attention = layer(name, relation)
+    n = relation().shape[0] if isinstance(relation, Grid) else 10
+    index = relation() if isinstance(relation, Grid) else relation(n)
+    x = torch.randn(2, n, DIM)
+    out = attention(x)
+    assert out.shape == x.shape
+    torch.testing.assert_close(out, with_projections(attention, x, attention.encoding(index)))
+    torch.testing.assert_close(out, attention(x, index=index))
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_grouped_heads(num_kv_heads):
+    attention = layer("shaw", num_kv_heads=num_kv_heads)
+    assert attention.k_proj.out_features == num_kv_heads * 8
+    x = torch.randn(2, 5, DIM)
+    full = layer("shaw")  # the same with k and v of each group repeated
+    full.load_state_dict(attention.state_dict() | {k: v for k, v in full.state_dict().items() if k[:2] in ("k_", "v_")})
+    for name in ("k_proj", "v_proj"):
+        for part in ("weight", "bias"):
+            grouped = getattr(getattr(attention, name), part).detach()
+            repeated = grouped.unflatten(0, (num_kv_heads, 8)).repeat_interleave(HEADS // num_kv_heads, dim=0)
+            getattr(getattr(full, name), part).data.copy_(repeated.flatten(0, 1))
+    torch.testing.assert_close(attention(x, is_causal=True), full(x, is_causal=True))
+
+
+def test_arguments_reach_attention():
+    attention, x = layer("t5"), torch.randn(2, 5, DIM)
+    arguments = {
+        "attn_mask": torch.rand(5, 5) > 0.2,
+        "key_padding_mask": torch.rand(2, 5) > 0.7,
+        "is_causal": True,
+        "window": (2, 0),
+        "document_ids": torch.tensor([[0, 0, 1, 1, 1]] * 2),
+    }
+    expected = with_projections(attention, x, attention.encoding(Sequence()(5)), **arguments)
+    torch.testing.assert_close(attention(x, **arguments), expected)
+
+
+def test_a_graph_whose_index_comes_with_the_batch():
+    attention, x = layer("table", HOPS), torch.randn(2, 4, DIM)
+    index = HOPS(DISTANCES)
+    padding = torch.tensor([[False, False, False, True]] * 2)
+    expected = with_projections(attention, x, attention.encoding(index), key_padding_mask=padding)
+    torch.testing.assert_close(attention(x, index=index, key_padding_mask=padding), expected)
+    with pytest.raises(ValueError, match=r"Hops\(max_distance=3, prefix_tokens=0\) needs an index"):
+        attention(x)
+
+
+def test_cross_attention_needs_an_index_unless_there_are_no_terms():
+    attention, x, memory = layer("t5"), torch.randn(2, 4, DIM), torch.randn(2, 7, DIM)
+    with pytest.raises(ValueError, match="attention to a context needs an explicit index"):
+        attention(x, context=memory)
+    index = Sequence()(4, 7, torch.arange(4), torch.arange(7))
+    expected = with_projections(attention, x, attention.encoding(index), memory)
+    torch.testing.assert_close(attention(x, context=memory, index=index), expected)
+    plain = layer("none")
+    torch.testing.assert_close(plain(x, context=memory), with_projections(plain, x, None, memory))
+
+
+def test_several_relations():
+    attention = layer({"offset": "t5", "tree": "table"}, {"tree": HOPS})
+    assert {name for name, _ in attention.encoding.named_parameters()} == {
+        "encodings.offset.table",
+        "encodings.tree.table",
+    }
+    x, index = torch.randn(2, 4, DIM), HOPS(DISTANCES)
+    offset, tree = attention.encoding.encodings["offset"], attention.encoding.encodings["tree"]
+    expected = with_projections(attention, x, offset(Sequence()(4)) + tree(index))
+    torch.testing.assert_close(attention(x, index={"tree": index}), expected)
+    torch.testing.assert_close(attention(x, index={"tree": index, "offset": Sequence()(4)}), expected)
+    shifted = {"offset": Sequence()(4, positions=torch.arange(4) * 3), "tree": index}
+    assert not torch.allclose(attention(x, index=shifted), expected)
+    by_positions = attention(x, index={"tree": index}, positions=torch.arange(4) * 3)
+    torch.testing.assert_close(by_positions, attention(x, index=shifted))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "needs an index that comes with the batch"),
+        ({"index": HOPS(DISTANCES)}, r"a mapping of indices with keys from \['offset', 'tree'\]"),
+        ({"index": {"trees": HOPS(DISTANCES)}}, r"no relation 'trees'; the relations are \['offset', 'tree'\]"),
+    ],
+)
+def test_several_relations_refuse(arguments, message):
+    attention = layer({"offset": "t5", "tree": "table"}, {"tree": HOPS})
+    with pytest.raises(ValueError, match=message):
+        attention(torch.randn(2, 4, DIM), **arguments)
+
+
+def test_a_built_encoding_is_shared_and_a_name_is_not():
+    encoding = rb.create_encoding("t5", HEADS, DIM // HEADS)
+    layers = nn.ModuleList([rb.RelativeAttention(DIM, HEADS, encoding) for _ in range(2)])
+    assert layers[0].encoding is layers[1].encoding is encoding
+    assert sum("table" in name for name, _ in layers.named_parameters()) == 1
+    x = torch.randn(2, 5, DIM)
+    layers[1](layers[0](x)).sum().backward()
+    assert encoding.table.grad.abs().sum() > 0
+    assert layer("t5").encoding.table is not layer("t5").encoding.table
+
+
+def test_a_callable_is_given_heads_head_size_and_relation():
+    seen = []
+
+    def make(num_heads, head_dim, relation):
+        seen.append((num_heads, head_dim, relation))
+        return rb.encodings.Shaw(num_heads, head_dim, relation, max_distance=3)
+
+    attention = layer(make, Sequence(9))
+    assert seen == [(HEADS, DIM // HEADS, Sequence(9))]
+    assert attention.encoding.keys.shape == (1, 7, DIM // HEADS)
+
+
+@pytest.mark.parametrize(("name", "scale", "c"), [("t5", "paper", 1.0), ("shaw", "paper", None), ("t5", None, None)])
+def test_scale(name, scale, c):
+    attention, x = layer(name, scale=scale), torch.randn(2, 5, DIM)
+    expected = with_projections(attention, x, attention.encoding(Sequence()(5)), scale=c)
+    torch.testing.assert_close(attention(x), expected)
+    number = layer(name, scale=0.25)
+    expected = with_projections(number, x, number.encoding(Sequence()(5)), scale=0.25)
+    torch.testing.assert_close(number(x), expected)
+
+
+def test_papers_that_differ_in_scale():
+    with pytest.raises(ValueError, match="differ in scale"):
+        layer({"a": "t5", "b": "shaw"}, scale="paper")
+
+
+def test_dropout_only_in_training():
+    attention, x = layer("t5", dropout=0.5), torch.randn(2, 8, DIM)
+    attention.eval()
+    assert torch.equal(attention(x), attention(x))
+    torch.testing.assert_close(attention(x), with_projections(attention, x, attention.encoding(Sequence()(8))))
+    attention.train()
+    assert not torch.allclose(attention(x), attention(x))
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_state_dict_round_trip(name):
+    attention, x = layer(name, RELATIONS[name]), torch.randn(2, 10, DIM)
+    other = rb.RelativeAttention(DIM, HEADS, name, RELATIONS[name])
+    other.load_state_dict(copy.deepcopy(attention.state_dict()))
+    assert torch.equal(attention(x), other(x))
+    parameters = {key for key, _ in attention.named_parameters()}
+    assert set(attention.state_dict()) == parameters  # what can be recomputed is not saved
+    assert torch.equal(copy.deepcopy(attention)(x), attention(x))
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_meta_device_then_to_empty(name):
+    attention = rb.RelativeAttention(DIM, HEADS, name, RELATIONS[name], device="meta", dtype=torch.float64)
+    assert {p.device.type for p in attention.parameters()} == {"meta"}
+    assert {p.dtype for p in attention.parameters()} == {torch.float64}
+    attention = attention.to_empty(device="cpu")
+    for parameter in attention.parameters():
+        nn.init.constant_(parameter, float("nan"))
+    torch.manual_seed(5)
+    attention.reset_parameters()
+    x = torch.randn(2, 10, DIM, dtype=torch.float64)
+    out = attention(x)
+    assert out.isfinite().all()
+    for key, table in attention.encoding.named_parameters():
+        assert 0.005 < float(table.detach().std()) < 0.06, key  # drawn with a standard deviation of 0.02
+    again = rb.RelativeAttention(DIM, HEADS, name, RELATIONS[name], dtype=torch.float64)
+    again.load_state_dict(attention.state_dict())
+    assert torch.equal(again(x), out)
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_dtypes(name, dtype):
+    """Converted as a whole, the layer computes what the layer built in that dtype does, near the float32 layer."""
+    attention, x = layer(name, RELATIONS[name]), torch.randn(2, 10, DIM)
+    expected = attention(x)
+    converted = copy.deepcopy(attention).to(dtype)
+    out = converted(x.to(dtype))
+    assert out.dtype == dtype
+    assert (out - expected).abs().max() < (1e-5 if dtype == torch.float64 else 0.02)
+    built = rb.RelativeAttention(DIM, HEADS, name, RELATIONS[name], dtype=dtype)
+    assert {p.dtype for p in built.parameters()} == {dtype}
+    built.load_state_dict(converted.state_dict())
+    assert torch.equal(built(x.to(dtype)), out)
+    out.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in converted.parameters())
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_autocast(name):
+    attention, x = layer(name, RELATIONS[name]), torch.randn(2, 10, DIM)
+    expected = attention(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = attention(x)
+    assert out.dtype == torch.bfloat16
+    assert (out - expected).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("name", ["rope", "rope_axial"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_models_turn_by_the_same_angles(name, dtype):
+    relation = RELATIONS[name]
+    index = relation() if isinstance(relation, Grid) else relation(5000)
+    encoding = rb.create_encoding(name, HEADS, 8, relation)
+    angles = encoding(index).rotation.q_angles
+    assert torch.equal(encoding.to(dtype)(index).rotation.q_angles, angles)
+    assert torch.equal(rb.create_encoding(name, HEADS, 8, relation, dtype=dtype)(index).rotation.q_angles, angles)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "folded", "blockwise"])
+@pytest.mark.parametrize("name", RELATIONS)
+def test_every_implementation_and_every_encoding(name, implementation):
+    x = torch.randn(2, 10, DIM)
+    expected = layer(name, RELATIONS[name], implementation="reference")(x)
+    torch.testing.assert_close(layer(name, RELATIONS[name], implementation=implementation)(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((30, 4), "dim must be a multiple of num_heads, got dim=30 and num_heads=4"),
+        ((32, 0), "num_heads=0"),
+        ((32, 4, "t5", Grid(2, 2)), r"'t5' takes the relation Sequence, got Grid\(height=2"),
+        ((32, 4, "rope_axial"), r"'rope_axial' takes the relation Grid, got Sequence"),
+        ((32, 4, "table"), r"'table' needs a relation with a limited number of codes, got Sequence"),
+        ((32, 4, "shawn"), "no encoding 'shawn'; did you mean 'shaw'"),
+        ((32, 4, "zzz"), "no encoding 'zzz'; known: alibi, learned"),
+        ((32, 4, "learned", Grid(2, 2)), r"'learned' is applied at the input.*encoding='none'"),
+        ((32, 4, "sinusoidal"), "'sinusoidal' is applied at the input"),
+        ((32, 4, rb.encodings.T5(8, 4)), "'t5' was built for 8 heads of 4, needed are 4 of 8"),
+        ((32, 4, 3), "an encoding is a name, a mapping, a callable or a built encoding; got 3"),
+        ((32, 4, lambda heads, size, relation: "t5"), "must return an Encoding, got str"),
+        ((32, 4, {}), "at least one"),
+        ((32, 4, {"a-b": "t5"}), "identifiers, got 'a-b'"),
+        ((32, 4, {"a": "t5"}, {"b": Sequence()}), r"relations for \['b'\] and encodings for \['a'\]"),
+        ((32, 4, {"a": "sinusoidal"}), "'sinusoidal' .* applied at the input"),
+    ],
+)
+def test_bad_layers(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rb.RelativeAttention(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_kv_heads": 3}, "num_heads must be a multiple of num_kv_heads, got 4 and 3"),
+        ({"num_kv_heads": 0}, "got 4 and 0"),
+        ({"dropout": 1.5}, "dropout is a probability from 0 to 1, got 1.5"),
+        ({"implementation": "blocwise"}, "no implementation 'blocwise'; .*'?blockwise"),
+        ({"scale": "papr"}, "'papr'"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        rb.RelativeAttention(DIM, HEADS, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("t5", {"bucket": 3}, "T5 has no option 'bucket'"),
+        ("t5", {"num_bucket": 3}, "T5 has no option 'num_bucket'; did you mean 'num_buckets'"),
+        ("t5", {"num_buckets": 3}, "an even number of buckets, at least 4, got num_buckets=3"),
+        ("t5", {"max_distance": 8}, "max_distance must be above 8, got 8"),
+        ("alibi", {"variant": "casual"}, "symmetric, causal, asymmetric; got 'casual'"),
+        ("shaw", {"max_distance": -1}, "max_distance must be an integer of at least 0, got -1"),
+        ("rope", {"rotary_dim": 3}, "rotary_dim must be even, from 2 to the head size 8, got 3"),
+        ("rope", {"rotary_dim": 10}, "from 2 to the head size 8, got 10"),
+        ("rope", {"base": 0.0}, "positive base, got 0.0"),
+        ("learned", {}, "max_length"),
+    ],
+)
+def test_bad_encodings(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        rb.create_encoding(name, HEADS, 8, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "x_shape", "arguments", "message"),
+    [
+        ("t5", (5, DIM), {}, r"x must have shape \(B, N, 32\), got \(5, 32\)"),
+        ("t5", (2, 5, 16), {}, r"x must have shape \(B, N, 32\), got \(2, 5, 16\)"),
+        ("none", (2, 5, DIM), {"context": torch.zeros(3, 5, DIM)}, r"context must have shape \(2, M, 32\), got \(3, 5"),
+        ("none", (2, 5, DIM), {"context": torch.zeros(2, 5, 8)}, r"context must have shape \(2, M, 32\)"),
+        ("none", (2, 5, DIM), {"context": torch.zeros(2, 5, DIM), "cache": rb.KVCache()}, "of self-attention"),
+        ("t5", (2, 5, DIM), {"index": Sequence()(4)}, r"the index is of \(4, 4\) .* q and k have \(5, 5\)"),
+        ("t5", (2, 5, DIM), {"index": {"a": Sequence()(5)}}, r"one relation takes one index.*\['a'\]"),
+        ("t5", (2, 5, DIM), {"index": Grid(1, 5)()}, "Sequence"),
+        (
+            "t5",
+            (2, 5, DIM),
+            {"positions": torch.zeros(2, 4, dtype=torch.long)},
+            r"shape \(5,\) or \(B, 5\), got \(2, 4",
+        ),
+        ("t5", (2, 5, DIM), {"positions": torch.zeros(3, 5, dtype=torch.long)}, "batch"),
+        ("t5", (2, 5, DIM), {"positions": torch.arange(5), "index": Sequence()(5)}, "both index and positions"),
+        ("table", (2, 9, DIM), {}, r"has 10 tokens, got 9 queries and 9 keys; pass index=grid\(height, width\)"),
+        ("table", (2, 10, DIM), {"positions": torch.arange(10)}, "positions are of a Sequence"),
+        ("rope_axial", (2, 10, DIM), {"index": Sequence()(10)}, "Grid"),
+    ],
+)
+def test_bad_calls(name, x_shape, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        layer(name, RELATIONS[name])(torch.zeros(x_shape), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: rb.Terms(b=torch.zeros(4, 2), index=Pairs(3)(torch.zeros(2, 2).long())),
+            "b has 2 rows and the index 3",
+        ),
+        (
+            lambda: rb.Terms(K=torch.zeros(4, 2, 8), index=Sequence(1)(3)),
+            "K has 2 rows and the index 3 codes; `resize`",
+        ),
+        (lambda: rb.Terms(K=torch.zeros(4, 2, 8)), "the table K needs an index"),
+        (lambda: rb.Terms(V=torch.zeros(4, 2, 8)), "the table V needs an index"),
+        (lambda: rb.Terms(b=torch.zeros(4, 9), index=Sequence()(3)), "limited number of codes"),
+        (lambda: rb.Terms(Q=torch.zeros(9, 8), index=Sequence(1)(3)), r"shape \(\[B,\] H or 1, R, D\), got \(9, 8\)"),
+        (lambda: rb.Terms(b=torch.zeros(9), index=Sequence(1)(3)), r"shape \(\[B,\] H or 1, R\), got \(9,\)"),
+        (lambda: rb.Terms(g=torch.zeros(1, 4, 3)), "there is no b"),
+        (lambda: rb.Terms(w=torch.zeros(4, 8)), "there is no K"),
+        (lambda: _rotating() + _rotating(), "at most one relation may rotate"),
+    ],
+)
+def test_bad_terms(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def _rotating():
+    return rb.create_encoding("rope", HEADS, 8)(Sequence()(3))
+
+
+CODES = Pairs(2)
+Q, K = torch.zeros(2, 4, 3, 8), torch.zeros(2, 4, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "terms", "message"),
+    [
+        (Q[0], K, K, {}, r"have shape \(batch, heads, tokens, head size\); got q \(4, 3, 8\)"),
+        (Q, K.double(), K, {}, "one floating dtype, got torch.float32, torch.float64"),
+        (Q.long(), K.long(), K.long(), {}, "one floating dtype, got torch.int64"),
+        (Q[:1], K, K, {}, "the same batch size"),
+        (Q, K, K[:, :2], {}, "the same heads and tokens"),
+        (Q, K[..., :4], K, {}, "the same head size"),
+        (Q, K[:, :3], K[:, :3], {}, "the heads of q must be a multiple of those of k and v"),
+        (Q, K, K, {"b": torch.zeros(4, 3, 4)}, r"b has shape \(4, 3, 4\), which does not fit \(2, 4, 3, 5\)"),
+        (Q, K, K, {"b": torch.zeros(3, 5), "index": Sequence(2)(3, 5)}, r"b has shape \(3, 5\), .* fit \(2, 4, 5\)"),
+        (Q, K, K, {"K": torch.zeros(3, 5, 8), "index": Sequence(2)(3, 5)}, r"K has shape \(3, 5, 8\)"),
+        (Q, K, K, {"Q": torch.zeros(4, 5, 4), "index": Sequence(2)(3, 5)}, r"Q has shape \(4, 5, 4\)"),
+        (Q, K, K, {"V": torch.zeros(4, 5, 1), "index": Sequence(2)(3, 5)}, r"V has shape \(4, 5, 1\)"),
+        (Q, K, K, {"u": torch.zeros(3, 8)}, r"u has shape \(3, 8\)"),
+        (Q, K, K, {"u": torch.zeros(8)}, r"u has shape \(8,\)"),
+        (Q, K, K, {"K": torch.zeros(1, 5, 8), "w": torch.zeros(8), "index": Sequence(2)(3, 5)}, r"w has shape \(8,\)"),
+        (Q, K, K, {"b": torch.zeros(4, 3, 5), "g": torch.zeros(2, 4, 5)}, r"g has shape \(2, 4, 5\)"),
+        (Q, K, K, {"b": torch.zeros(4, 5), "index": Sequence(2)(3)}, r"index is of \(3, 3\) .* q and k have \(3, 5\)"),
+        (Q, K, K, {"b": torch.zeros(4, 2), "index": CODES(torch.zeros(3, 3, 5).long())}, r"batch|\(3, 1, 3, 5\)"),
+        (Q, K, K, {"b": torch.zeros(4, 2), "index": CODES(torch.zeros(2, 3, 3, 5).long())}, r"heads|\(2, 3, 3, 5\)"),
+    ],
+)
+def test_bad_tensors(implementation, q, k, v, terms, message):
+    with pytest.raises(ValueError, match=message):
+        rb.relative_attention(q, k, v, rb.Terms(**terms), implementation=implementation)
+
+
+@pytest.mark.parametrize(
+    ("q_shape", "k_shape", "message"),
+    [
+        ((1, 1, 4, 2), (1, 1, 5, 2), r"q_angles have shape \(1, 1, 4, 2\)"),
+        ((1, 1, 3, 2), (1, 1, 1, 2), r"k_angles have shape \(1, 1, 1, 2\)"),
+        ((1, 3, 3, 2), (1, 1, 5, 2), r"q_angles have shape \(1, 3, 3, 2\)"),
+        ((1, 1, 3, 5), (1, 1, 5, 5), r"q_angles have shape \(1, 1, 3, 5\)"),
+        ((2,), (2,), r"q_angles have shape \(2,\)"),
+    ],
+)
+def test_bad_rotations(implementation, q_shape, k_shape, message):
+    rotation = rb.terms.Rotation(torch.zeros(q_shape).double(), torch.zeros(k_shape).double())
+    with pytest.raises(ValueError, match=message):
+        rb.relative_attention(Q, K, K, rb.Terms(rotation=rotation), implementation=implementation)

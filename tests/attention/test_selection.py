@@ -1,0 +1,185 @@
+"""Which implementation computes a call, and why not another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import relbias as rb
+from relbias.attention import functional
+from relbias.attention.functional import IMPLEMENTATIONS
+from relbias.relations import Pairs, Sequence
+
+B, H, N, D = 2, 4, 6, 8
+NAMES = ["folded", "blockwise", "reference"]
+
+
+def qkv() -> list[torch.Tensor]:
+    return list(torch.randn(3, B, H, N, D).unbind())
+
+
+def term(name: str) -> rb.Terms:
+    """Terms with the one named, and what it needs."""
+    index = Sequence(2)(N)
+    return {
+        "nothing": rb.Terms(),
+        "b": rb.Terms(b=torch.randn(H, 5), index=index),
+        "dense": rb.Terms(b=torch.randn(N, N)),
+        "function": rb.Terms(b=lambda rows: torch.randn(1, 1, len(range(N)[rows]), N)),
+        "K": rb.Terms(K=torch.randn(H, 5, D), index=index),
+        "Q": rb.Terms(Q=torch.randn(H, 5, D), index=index),
+        "V": rb.Terms(V=torch.randn(H, 5, D), index=index),
+        "u": rb.Terms(u=torch.randn(H, D)),
+        "w": rb.Terms(K=torch.randn(H, 5, D), w=torch.randn(H, D), index=index),
+        "g": rb.Terms(b=torch.randn(H, 5), g=torch.randn(B, H, N), index=index),
+        "rotation": rb.create_encoding("rope", H, D)(Sequence()(N)),
+    }[name]
+
+
+TERMS = ["nothing", "b", "dense", "function", "K", "Q", "V", "u", "w", "g", "rotation"]
+REFUSED = {
+    ("folded", "V"): "the term V acts on the values",
+    **{("blockwise", name): f"the term {name} is not computed block by block" for name in ("Q", "V", "u", "w", "g")},
+}
+
+
+@pytest.mark.parametrize("implementation", NAMES)
+@pytest.mark.parametrize("name", TERMS)
+def test_what_each_implementation_refuses(implementation, name):
+    q, k, v = qkv()
+    reason = IMPLEMENTATIONS[implementation].supports(q, k, v, term(name), is_causal=True)
+    expected = REFUSED.get((implementation, name))
+    if expected is None:
+        assert reason is None
+        out = rb.relative_attention(q, k, v, term(name), implementation=implementation)
+        assert out.shape == q.shape
+        assert rb.explain(q, k, v, term(name), implementation=implementation).chosen == implementation
+    else:
+        assert reason.startswith(expected)
+        for call in (rb.relative_attention, rb.explain):
+            with pytest.raises(ValueError, match=f"implementation='{implementation}' cannot compute this: {expected}"):
+                call(q, k, v, term(name), implementation=implementation)
+
+
+@pytest.mark.parametrize("implementation", NAMES)
+def test_weights_come_from_reference_alone(implementation):
+    q, k, v = qkv()
+    reason = IMPLEMENTATIONS[implementation].supports(q, k, v, return_weights=True)
+    assert (reason is None) == (implementation == "reference")
+    if reason is not None:
+        with pytest.raises(ValueError, match=f"'{implementation}' cannot compute this: {reason}"):
+            rb.relative_attention(q, k, v, return_weights=True, implementation=implementation)
+    out, weights = rb.relative_attention(q, k, v, return_weights=True)
+    torch.testing.assert_close(out, weights @ v)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"is_causal": True, "window": (2, 0)}, {"dropout_p": 0.1}, {"normalize": True}]
+)
+@pytest.mark.parametrize("implementation", NAMES)
+def test_masks_dropout_and_normalisation_are_never_refused(implementation, arguments):
+    q, k, v = qkv()
+    arguments = {**arguments, "key_padding_mask": torch.zeros(B, N, dtype=torch.bool), "scale": torch.ones(H)}
+    assert IMPLEMENTATIONS[implementation].supports(q, k[:, :2], v[:, :2], term("K"), **arguments) is None
+
+
+@pytest.mark.parametrize(("name", "chosen"), [*((name, "folded") for name in TERMS if name != "V"), ("V", "reference")])
+def test_auto_prefers_the_fused_kernel(name, chosen):
+    q, k, v = qkv()
+    explanation = rb.explain(q, k, v, term(name))
+    assert explanation.chosen == chosen
+    assert set(explanation.reasons) == set(NAMES) - {chosen}
+    before = NAMES[: NAMES.index(chosen)]
+    for other, reason in explanation.reasons.items():
+        assert reason.startswith(REFUSED[other, name] if other in before else f"{chosen} comes first")
+
+
+@pytest.mark.parametrize("name", ["b", "K", "dense"])
+def test_auto_goes_block_by_block_where_the_mask_is_large(monkeypatch, name):
+    monkeypatch.setattr(functional, "_LARGEST_MASK", N * N - 1)
+    q, k, v = qkv()
+    explanation = rb.explain(q, k, v, term(name))
+    assert explanation.chosen == "blockwise"
+    assert f"more than {N * N - 1}" in explanation.reasons["folded"]
+    expected = rb.relative_attention(q, k, v, term("nothing"), implementation="blockwise")
+    torch.testing.assert_close(rb.relative_attention(q, k, v), expected)
+
+
+@pytest.mark.parametrize("name", ["Q", "u", "w", "g"])
+def test_auto_takes_a_large_mask_where_there_is_no_other_way(monkeypatch, name):
+    monkeypatch.setattr(functional, "_LARGEST_MASK", 1)
+    q, k, v = qkv()
+    assert rb.explain(q, k, v, term(name)).chosen == "folded"
+
+
+@pytest.mark.parametrize(
+    ("terms", "arguments", "size"),
+    [
+        ("nothing", {}, 0),
+        ("rotation", {}, 0),
+        ("b", {}, H * N * N),
+        ("b", {"key_padding_mask": torch.zeros(B, N, dtype=torch.bool)}, B * H * N * N),
+        ("K", {}, B * H * N * N),
+        ("nothing", {"key_padding_mask": torch.zeros(B, N, dtype=torch.bool)}, B * N * N),
+    ],
+)
+def test_the_size_of_a_mask_decides(monkeypatch, terms, arguments, size):
+    q, k, v = qkv()
+    monkeypatch.setattr(functional, "_LARGEST_MASK", size)
+    assert rb.explain(q, k, v, term(terms), **arguments).chosen == "folded"
+    if size:
+        monkeypatch.setattr(functional, "_LARGEST_MASK", size - 1)
+        assert rb.explain(q, k, v, term(terms), **arguments).chosen == "blockwise"
+
+
+def test_a_batch_of_codes_makes_a_mask_per_item(monkeypatch):
+    q, k, v = qkv()
+    terms = rb.Terms(b=torch.randn(H, 3), index=Pairs(3)(torch.randint(3, (B, N, N))))
+    monkeypatch.setattr(functional, "_LARGEST_MASK", B * H * N * N - 1)
+    assert rb.explain(q, k, v, terms).chosen == "blockwise"
+
+
+def test_auto_computes_what_it_explains(monkeypatch):
+    q, k, v = qkv()
+    called = []
+    for name, implementation in IMPLEMENTATIONS.items():
+        attend = implementation.attend
+        monkeypatch.setattr(
+            implementation, "attend", lambda call, name=name, attend=attend: called.append(name) or attend(call)
+        )
+    for name in TERMS:
+        rb.relative_attention(q, k, v, term(name))
+        assert called.pop() == rb.explain(q, k, v, term(name)).chosen
+    rb.relative_attention(q, k, v, implementation="blockwise")
+    assert called == ["blockwise"]
+
+
+def test_an_explanation_reads_as_text():
+    q, k, v = qkv()
+    lines = str(rb.explain(q, k, v, term("V"))).splitlines()
+    assert lines[0] == "reference"
+    assert lines[1].startswith("  not folded: the term V")
+    assert lines[2].startswith("  not blockwise: the term V")
+    asked = rb.explain(q, k, v, implementation="blockwise")
+    assert asked.reasons == {"folded": "blockwise was asked for", "reference": "blockwise was asked for"}
+
+
+def test_unknown_names_answer_with_the_nearest():
+    q, k, v = qkv()
+    for call in (rb.relative_attention, rb.explain):
+        with pytest.raises(ValueError, match="no implementation 'blockwize'; did you mean 'blockwise'"):
+            call(q, k, v, implementation="blockwize")
+        with pytest.raises(ValueError, match="no implementation 'cuda'; known: auto, blockwise, folded, reference"):
+            call(q, k, v, implementation="cuda")
+
+
+def test_explain_and_supports_check_the_call_as_attention_does():
+    q, k, v = qkv()
+    message = r"attn_mask has shape \(3, 3\)"
+    for call in (rb.relative_attention, rb.explain, IMPLEMENTATIONS["folded"].supports):
+        with pytest.raises(ValueError, match=message):
+            call(q, k, v, attn_mask=torch.zeros(3, 3))
+
+
+def test_the_list_is_in_the_order_of_auto():
+    assert rb.list_implementations() == NAMES
