@@ -14,6 +14,15 @@ from relbias.relations import Index
 Bias: TypeAlias = Tensor | Callable[[slice], Tensor]
 
 
+def scale_bias(b: Tensor, factor: Tensor) -> Tensor:
+    """A bias times a factor that broadcasts to it; -inf stays -inf, whatever the factor.
+
+    -inf must not reach the product: 0 * inf would be the gradient of the factor.
+    """
+    finite = b.isfinite()
+    return torch.where(finite, torch.where(finite, b, 0.0) * factor, b)
+
+
 @dataclass(frozen=True)
 class Rotation:
     """Angles by which pairs of dimensions of q and k are turned before their product (RoPE).

@@ -53,7 +53,7 @@ class Blockwise(Implementation):
 def _block(call: Call, q: Tensor, k: Tensor, rows: slice) -> Tensor:
     """The output of some rows, (B, H, n, D); q and k are the turned ones."""
     logits = (q[:, :, rows] * call.factor()) @ k.mT
-    for part in (added_rows(call, rows), call.masks.added(rows)):
+    for part in (added_rows(call, rows), call.masks.added(rows, q.dtype)):
         if part is not None:
             logits = logits + part
     logits = hide(logits, call.masks.allowed(rows, q.device))

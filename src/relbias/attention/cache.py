@@ -48,22 +48,26 @@ class KVCache:
             ValueError: there are none.
         """
         if self.k is None or self.v is None:
-            raise ValueError("the cache is empty; update it first")
+            raise ValueError("the cache is empty; append tokens first")
         return self.k, self.v
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.k = self.v = self.positions = self.key_padding_mask = self.document_ids = None
+        self.assign(KVCache())
 
-    def update(
+    def assign(self, other: KVCache) -> None:
+        """Hold the tokens of another cache."""
+        vars(self).update(vars(other))
+
+    def appended(
         self,
         k: Tensor,
         v: Tensor,
         positions: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
         document_ids: Tensor | None = None,
-    ) -> None:
-        """Append tokens.
+    ) -> KVCache:
+        """A cache of the tokens so far and some more; this one is left as it is.
 
         Args:
             k: (B, Hkv, N, D), their keys, unrotated.
@@ -73,30 +77,34 @@ class KVCache:
             document_ids: (B, N) integers.
 
         Raises:
-            ValueError: another batch, or positions or document_ids in some calls and not in others.
+            ValueError: another batch or shape, or positions or document_ids in some calls and not in others.
         """
-        n, old = k.shape[2], self.length
+        batch, _, n, _ = k.shape
+        for name, value in (("key_padding_mask", key_padding_mask), ("document_ids", document_ids)):
+            if value is not None and tuple(value.shape) != (batch, n):
+                raise ValueError(f"{name} of the new tokens must have shape {(batch, n)}, got {tuple(value.shape)}")
         if positions is not None:
-            positions = positions.reshape(-1, n)
+            if tuple(positions.shape) not in ((n,), (1, n), (batch, n)):
+                raise ValueError(f"positions must have shape {(n,)} or {(batch, n)}, got {tuple(positions.shape)}")
+            positions = positions if positions.ndim == 2 else positions[None]
         if self.k is None or self.v is None:
-            self.k, self.v, self.positions, self.document_ids = k, v, positions, document_ids
-            self.key_padding_mask = key_padding_mask
-            return
-        if self.k.shape[0] != k.shape[0]:
-            raise ValueError(
-                f"the cache holds a batch of {self.k.shape[0]}, got {k.shape[0]}; call cache.reset() first"
-            )
-        new_positions = _append("positions", self.positions, positions)
-        new_ids = _append("document_ids", self.document_ids, document_ids)
+            return KVCache(k, v, positions, key_padding_mask, document_ids)
+        if self.k.shape[0] != batch:
+            raise ValueError(f"the cache holds a batch of {self.k.shape[0]}, got {batch}; call cache.reset() first")
+        padding = None
         if self.key_padding_mask is not None or key_padding_mask is not None:
-            batch = k.shape[0]
-            before = self.key_padding_mask
-            before = torch.zeros(batch, old, dtype=torch.bool, device=k.device) if before is None else before
-            after = key_padding_mask
-            after = torch.zeros(batch, n, dtype=torch.bool, device=k.device) if after is None else after
-            self.key_padding_mask = torch.cat((before, after), dim=1)
-        self.k, self.v = torch.cat((self.k, k), dim=2), torch.cat((self.v, v), dim=2)
-        self.positions, self.document_ids = new_positions, new_ids
+            none = torch.zeros(batch, self.length + n, dtype=torch.bool, device=k.device)
+            before = none[:, : self.length] if self.key_padding_mask is None else self.key_padding_mask
+            padding = torch.cat(
+                (before, none[:, self.length :] if key_padding_mask is None else key_padding_mask), dim=1
+            )
+        return KVCache(
+            torch.cat((self.k, k), dim=2),
+            torch.cat((self.v, v), dim=2),
+            _append("positions", self.positions, positions),
+            padding,
+            _append("document_ids", self.document_ids, document_ids),
+        )
 
 
 def _append(name: str, before: Tensor | None, after: Tensor | None) -> Tensor | None:

@@ -61,7 +61,7 @@ class Call:
         m = k.shape[2]
         terms = Terms() if terms is None else terms
         for entry in terms.entries:
-            _check_entry(entry, batch, heads, n, m, dim)
+            _check_entry(entry, batch, heads, n, m, dim, v.shape[3])
         _check_masks(attn_mask, key_padding_mask, window, document_ids, batch, heads, n, m)
         if not 0.0 <= dropout_p <= 1.0:
             raise ValueError(f"dropout_p is a probability from 0 to 1, got {dropout_p}")
@@ -114,12 +114,14 @@ class Call:
         return rotation.rotate(self.q, rotation.q_angles), rotation.rotate(self.k, rotation.k_angles)
 
 
-_TENSORS = ("b", "K", "Q", "V", "u", "w", "g")
+def _tensors(entry: Entry) -> dict[str, Tensor]:
+    """The terms that are tensors, by name."""
+    values = {name: getattr(entry, name) for name in ("b", "K", "Q", "V", "u", "w", "g")}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def _convert(entry: Entry, dtype: torch.dtype) -> Entry:
-    tensors = {name: getattr(entry, name) for name in _TENSORS}
-    return replace(entry, **{name: x.to(dtype) for name, x in tensors.items() if isinstance(x, Tensor)})
+    return replace(entry, **{name: value.to(dtype) for name, value in _tensors(entry).items()})
 
 
 def _check_qkv(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -145,36 +147,42 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return all(s in (1, w) for s, w in zip(reversed(shape), reversed(wanted), strict=False))
 
 
-def _check_entry(entry: Entry, batch: int, heads: int, n: int, m: int, dim: int) -> None:
-    if entry.index is not None and tuple(entry.index.shape) != (n, m):
-        raise ValueError(f"the index is of {entry.index.shape} queries and keys, q and k have ({n}, {m})")
-    for name in _TENSORS:
-        value = getattr(entry, name)
-        if not isinstance(value, Tensor):
-            continue
-        if name == "b" and entry.index is None:
-            wanted: tuple[int, ...] = (batch, heads, n, m)
-        elif name == "g":
-            wanted = (batch, heads, n)
-        elif name in ("u", "w"):
-            wanted = (heads, dim)
-        else:  # a table; how many rows it has was checked against its index
-            rows = value.shape[-1] if name == "b" else value.shape[-2]
-            wanted = (batch, heads, rows) if name == "b" else (batch, heads, rows, dim)
-        if not _fits(tuple(value.shape), wanted):
+def _check_entry(entry: Entry, batch: int, heads: int, n: int, m: int, dim: int, value_dim: int) -> None:
+    if entry.index is not None:
+        if tuple(entry.index.shape) != (n, m):
+            raise ValueError(f"the index is of {entry.index.shape} queries and keys, q and k have ({n}, {m})")
+        if not _fits(entry.index.batch_heads, (batch, heads)):
+            raise ValueError(
+                f"the index has codes for (batch, heads) {entry.index.batch_heads}, q has ({batch}, {heads})"
+            )
+    for name, value in _tensors(entry).items():
+        fewest, wanted = _wanted_shape(entry, name, value, (batch, heads, n, m), value_dim if name == "V" else dim)
+        exact = name in ("K", "Q", "V", "u", "w")  # these multiply vectors: their last size cannot be 1 for any
+        if value.ndim < fewest or not _fits(tuple(value.shape), wanted) or (exact and value.shape[-1] != wanted[-1]):
             raise ValueError(f"the term {name} has shape {tuple(value.shape)}, which does not fit {wanted}")
-        if name in ("K", "Q", "V", "u", "w") and value.shape[-1] != dim:
-            raise ValueError(f"the term {name} has vectors of {value.shape[-1]} numbers, the head size is {dim}")
     if entry.rotation is not None:
         for side, angles, tokens in (("q", entry.rotation.q_angles, n), ("k", entry.rotation.k_angles, m)):
-            pairs = angles.shape[-1]
-            if not _fits(tuple(angles.shape), (batch, heads, tokens, pairs)) or angles.shape[-2] != tokens:
+            shape = tuple(angles.shape)
+            wanted = (batch, heads, tokens, dim // 2)
+            if len(shape) != 4 or not _fits(shape[:3], wanted[:3]) or shape[2] != tokens or shape[3] > wanted[3]:
                 raise ValueError(
-                    f"the rotation's {side}_angles have shape {tuple(angles.shape)}, "
-                    f"which does not fit {(batch, heads, tokens, pairs)}"
+                    f"the rotation's {side}_angles have shape {shape}, which does not fit {wanted} "
+                    "with at most that many pairs"
                 )
-            if 2 * pairs > dim:
-                raise ValueError(f"the rotation turns {pairs} pairs of dimensions, the head size is {dim}")
+
+
+def _wanted_shape(
+    entry: Entry, name: str, value: Tensor, sizes: tuple[int, int, int, int], dim: int
+) -> tuple[int, tuple[int, ...]]:
+    """How many axes a term has at least, and its full shape. Rows of tables were checked against their index."""
+    batch, heads, n, m = sizes
+    if name == "b":
+        return (1, (batch, heads, n, m)) if entry.index is None else (2, (batch, heads, value.shape[-1]))
+    if name == "g":
+        return 3, (batch, heads, n)
+    if name in ("u", "w"):
+        return 2, (heads, dim)
+    return 3, (batch, heads, value.shape[-2], dim)
 
 
 def _check_masks(
@@ -197,8 +205,10 @@ def _check_masks(
             raise ValueError(f"key_padding_mask is boolean (True = padding), got {key_padding_mask.dtype}")
         if tuple(key_padding_mask.shape) != (batch, m):
             raise ValueError(f"key_padding_mask has shape {tuple(key_padding_mask.shape)}, expected {(batch, m)}")
-    if window is not None and (len(window) != 2 or min(window) < 0):
-        raise ValueError(f"window is (left, right), two distances of at least 0, got {window}")
+    if window is not None and not (
+        isinstance(window, tuple | list) and len(window) == 2 and all(isinstance(w, int) and w >= 0 for w in window)
+    ):
+        raise ValueError(f"window is (left, right), two integers of at least 0, got {window!r}")
     if document_ids is not None:
         if tuple(document_ids.shape) != (batch, m):
             raise ValueError(

@@ -64,7 +64,7 @@ def _mask(call: Call) -> Tensor | None:
 
     None if torch's own causal flag, or nothing, says all.
     """
-    parts = [part for part in (added_rows(call, ALL_ROWS), call.masks.added(ALL_ROWS)) if part is not None]
+    parts = [part for part in (added_rows(call, ALL_ROWS), call.masks.added(ALL_ROWS, call.dtype)) if part is not None]
     if not parts and _only_causal(call):
         return None
     allowed = call.masks.allowed(ALL_ROWS, call.q.device)

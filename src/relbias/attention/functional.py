@@ -82,8 +82,8 @@ def _mask_size(call: Call) -> int:
         if entry.K is not None or entry.Q is not None or entry.u is not None or entry.g is not None:
             size = batch * heads * n * m
         elif entry.b is not None:
-            shape = entry.index.codes(slice(0, 0)).shape if entry.index is not None else ()
-            per_item = (len(shape) == 4 and shape[0] > 1) or (isinstance(entry.b, Tensor) and entry.b.ndim > 2)
+            per_item = entry.index is not None and entry.index.batch_heads[0] > 1
+            per_item = per_item or (isinstance(entry.b, Tensor) and entry.b.ndim > 2)
             size = max(size, (batch if per_item or not call.masks.empty else 1) * heads * n * m)
     return size
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from relbias.attention.call import Call
 from relbias.relations import Index
-from relbias.terms import Entry
+from relbias.terms import Entry, scale_bias
 
 
 def lookup(table: Tensor, index: Index, rows: slice) -> Tensor:
@@ -21,9 +21,9 @@ def lookup(table: Tensor, index: Index, rows: slice) -> Tensor:
         (B or 1, H or 1, n, M).
     """
     n, m = index.shape
-    diagonals = index.diagonals(table.device)
+    start, stop, _ = rows.indices(n)
+    diagonals = index.diagonals(table.device) if start < stop and m else None
     if diagonals is not None:
-        start, stop, _ = rows.indices(n)
         # Row i reads the M values from N - 1 - i on: the rows are overlapping windows, the last row first.
         values = table.index_select(-1, diagonals[n - stop : n - start + m - 1])
         values = values.unfold(-1, m, 1).flip(-2)
@@ -92,4 +92,4 @@ def _bias_part(call: Call, entry: Entry, rows: slice) -> Tensor | None:
 
 
 def _gated(bias: Tensor, entry: Entry, rows: slice) -> Tensor:
-    return bias if entry.g is None else bias * entry.g[..., rows, None]
+    return bias if entry.g is None else scale_bias(bias, entry.g[..., rows, None])

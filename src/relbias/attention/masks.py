@@ -65,11 +65,11 @@ class Masks:
             allowed = allowed & part
         return allowed
 
-    def added(self, rows: slice) -> Tensor | None:
-        """What a float mask adds to the logits of some rows, (B or 1, H or 1, n, M), or None."""
+    def added(self, rows: slice, dtype: torch.dtype) -> Tensor | None:
+        """What a float mask adds to the logits of some rows, (B or 1, H or 1, n, M) in a dtype, or None."""
         if self.attn_mask is None or self.attn_mask.dtype == torch.bool:
             return None
-        return _rows_of(self.attn_mask, rows)
+        return _rows_of(self.attn_mask, rows).to(dtype)
 
 
 def _rows_of(mask: Tensor, rows: slice) -> Tensor:

@@ -91,6 +91,8 @@ class RelativeAttention(nn.Module):
             )
         if not built:
             self.encoding.to(device=device, dtype=dtype)
+        if isinstance(scale, str) and scale != "paper":
+            raise ValueError(f'scale is a number, "paper" or None, got {scale!r}')
         self.scale = self.encoding.paper_scale if scale == "paper" else scale
 
     def reset_parameters(self) -> None:
@@ -145,10 +147,10 @@ class RelativeAttention(nn.Module):
         k = rearrange(self.k_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
         v = rearrange(self.v_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
         key_positions = positions
-        if cache is not None:
-            cache.update(k, v, positions, key_padding_mask, document_ids)
-            k, v = cache.tokens()
-            key_positions, key_padding_mask, document_ids = cache.positions, cache.key_padding_mask, cache.document_ids
+        grown = None if cache is None else cache.appended(k, v, positions, key_padding_mask, document_ids)
+        if grown is not None:
+            k, v = grown.tokens()
+            key_positions, key_padding_mask, document_ids = grown.positions, grown.key_padding_mask, grown.document_ids
         terms = Terms()
         if not isinstance(self.encoding, NoEncoding):
             relation = self.encoding.relation
@@ -169,6 +171,8 @@ class RelativeAttention(nn.Module):
             scale=self.scale,
             implementation=self.implementation,
         )
+        if cache is not None and grown is not None:
+            cache.assign(grown)  # only now: a call that was refused leaves the cache as it was
         return self.out_proj(rearrange(out, "b h n d -> b n (h d)"))
 
     def extra_repr(self) -> str:

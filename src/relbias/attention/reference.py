@@ -8,7 +8,7 @@ from relbias.attention.call import Call
 from relbias.attention.implementation import Implementation
 from relbias.attention.masks import drop, hide, safe_softmax
 from relbias.relations.base import ALL_ROWS
-from relbias.terms import Entry
+from relbias.terms import Entry, scale_bias
 
 
 class Reference(Implementation):
@@ -35,7 +35,7 @@ class Reference(Implementation):
         for entry in call.terms.entries:
             if entry.b is not None:
                 logits = logits + _bias(entry, q)
-        added = call.masks.added(ALL_ROWS)
+        added = call.masks.added(ALL_ROWS, q.dtype)
         if added is not None:
             logits = logits + added
         logits = hide(logits, call.masks.allowed(ALL_ROWS, q.device))
@@ -82,7 +82,7 @@ def _bias(entry: Entry, q: Tensor) -> Tensor:
         codes = _codes(entry, q)
         table = entry.b.expand(*codes.shape[:2], -1)
         bias = table.gather(2, codes.flatten(2)).view(codes.shape)
-    return bias if entry.g is None else bias * entry.g[..., None]
+    return bias if entry.g is None else scale_bias(bias, entry.g[..., None])
 
 
 def _values(entry: Entry, weights: Tensor) -> Tensor:

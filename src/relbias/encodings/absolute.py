@@ -43,6 +43,7 @@ class InputEncoding(Encoding):
         if x.ndim != 3 or x.shape[-1] != self.dim:
             raise ValueError(f"{self.label} takes tokens of shape (B, N, {self.dim}), got {tuple(x.shape)}")
         index = default_index(self.relation, x.shape[1], x.shape[1]) if index is None else index
+        self.check_index(index)
         if index.shape[0] != x.shape[1]:
             raise ValueError(f"the index has {index.shape[0]} tokens and x has {x.shape[1]}")
         vectors = self.positions(index)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from relbias._nearest import nearest
 from relbias.relations import Grid, Hops, Index, Pairs, Relation, Sequence
-from relbias.terms import Entry, Rotation, Terms
+from relbias.terms import Entry, Rotation, Terms, scale_bias
 
 ANY_RELATION: tuple[type[Relation], ...] = (Sequence, Grid, Pairs, Hops)
 
@@ -131,7 +131,13 @@ class Encoding(nn.Module, ABC):
         """
         raise NotImplementedError
 
-    def __call__(self, index: Index, **kwargs: Any) -> Terms:
+    def check_index(self, index: Any) -> None:
+        """Raise ValueError unless the index is of the kind that the relation gives."""
+        if not isinstance(index, self.relation.index_type):
+            raise ValueError(f"{self.label} takes an index made by {self.relation!r}, got a {type(index).__name__}")
+
+    def __call__(self, index: Any, **kwargs: Any) -> Terms:
+        self.check_index(index)
         terms = super().__call__(index, **kwargs)
         if self.strength is None:
             return terms
@@ -171,22 +177,16 @@ class Encoding(nn.Module, ABC):
         return f"num_heads={self.num_heads}, head_dim={self.head_dim}, relation={self.relation}"
 
 
-def _scale_finite(b: Tensor, factor: Tensor) -> Tensor:
-    # -inf stays -inf, and must not reach the product: 0 * inf would be the gradient of the factor.
-    finite = torch.isfinite(b)
-    return torch.where(finite, torch.where(finite, b, 0.0) * factor, b)
-
-
 def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
     """The entry with b, K, Q, V and the angles multiplied by strength, (H,)."""
     b, rotation, per_pair = entry.b, entry.rotation, strength[:, None, None]
     if isinstance(b, Tensor):
-        b = _scale_finite(b, per_pair if entry.index is None else strength[:, None])
+        b = scale_bias(b, per_pair if entry.index is None else strength[:, None])
     elif b is not None:
         function = b
 
         def b(rows: slice) -> Tensor:
-            return _scale_finite(function(rows), per_pair)
+            return scale_bias(function(rows), per_pair)
 
     if rotation is not None:
         factor = per_pair.to(rotation.q_angles.dtype)

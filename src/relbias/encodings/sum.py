@@ -68,13 +68,16 @@ class EncodingSum(Encoding):
         self, index: Mapping[str, Index], *, x: Tensor | None = None, attention: nn.Module | None = None
     ) -> Terms:
         """The sum of the terms; `index` holds an index for each key."""
-        if not isinstance(index, Mapping) or index.keys() != self.encodings.keys():
-            given = sorted(index) if isinstance(index, Mapping) else type(index).__name__
-            raise ValueError(f"a sum needs an index for each of {sorted(self.encodings)}, got {given}")
         terms = Terms()
         for key, encoding in self.encodings.items():
             terms = terms + encoding(index[key], x=x, attention=attention)
         return terms
+
+    def check_index(self, index: Any) -> None:
+        """Raise ValueError unless there is an index for each key."""
+        if not isinstance(index, Mapping) or index.keys() != self.encodings.keys():
+            given = sorted(index) if isinstance(index, Mapping) else type(index).__name__
+            raise ValueError(f"a sum needs an index for each of {sorted(self.encodings)}, got {given}")
 
     def zero_(self) -> None:
         """Make each encoding add nothing."""

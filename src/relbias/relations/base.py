@@ -22,6 +22,11 @@ class Relation(ABC):
     num_codes: int | None
     """R, the number of codes, or None where a code exists for every integer."""
 
+    @property
+    def index_type(self) -> type[Index]:
+        """The class of the relation's indices."""
+        return Index
+
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Index:
         """The index of one call."""
@@ -38,6 +43,11 @@ class Index(ABC):
     @abstractmethod
     def shape(self) -> tuple[int, int]:
         """(N, M), the number of queries and of keys."""
+
+    @property
+    def batch_heads(self) -> tuple[int, int]:
+        """The first two axes of `codes`: (B or 1, H or 1)."""
+        return 1, 1
 
     @property
     @abstractmethod
@@ -91,6 +101,10 @@ class Mapped(Index):
     @property
     def shape(self) -> tuple[int, int]:
         return self.base.shape
+
+    @property
+    def batch_heads(self) -> tuple[int, int]:
+        return self.base.batch_heads
 
     @property
     def num_codes(self) -> int:

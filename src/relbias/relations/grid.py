@@ -57,6 +57,10 @@ class Grid(Relation):
     def num_codes(self) -> int:
         return self().num_codes
 
+    @property
+    def index_type(self) -> type[GridIndex]:
+        return GridIndex
+
     def __call__(self, height: int | None = None, width: int | None = None) -> GridIndex:
         """The index of one call.
 

@@ -40,6 +40,10 @@ class Pairs(Relation):
     def __post_init__(self) -> None:
         check_size("Pairs' num_codes", self.num_codes, 1)
 
+    @property
+    def index_type(self) -> type[PairsIndex]:
+        return PairsIndex
+
     def __call__(self, codes: Tensor) -> PairsIndex:
         """The index of one call.
 
@@ -98,6 +102,10 @@ class Hops(Relation):
     def num_codes(self) -> int:
         return self.max_distance + 3 + num_prefix_codes(self.prefix_tokens)
 
+    @property
+    def index_type(self) -> type[HopsIndex]:
+        return HopsIndex
+
     def __call__(self, distances: Tensor) -> HopsIndex:
         """The index of one call.
 
@@ -113,6 +121,8 @@ class Hops(Relation):
             raise ValueError(
                 f"Hops takes distances of at least 0, and -1 where there is no path; got {int(distances.min())}"
             )
+        if distances.dtype in (torch.int8, torch.uint8):
+            distances = distances.to(torch.int16)  # so that the limit has room
         # int8 up to 126, else int16: room for "far" above and "unreachable" below.
         dtype = torch.int8 if self.max_distance <= 126 else torch.int16
         return HopsIndex(distances.clamp(max=self.max_distance + 1).to(dtype), self.max_distance, self.prefix_tokens)
@@ -154,6 +164,10 @@ class PairsIndex(Index):
         return self.values.shape[-2], self.values.shape[-1]
 
     @property
+    def batch_heads(self) -> tuple[int, int]:
+        return self.values.shape[0], self.values.shape[1]
+
+    @property
     def num_codes(self) -> int:
         return self.size
 
@@ -188,6 +202,10 @@ class HopsIndex(Index):
     def shape(self) -> tuple[int, int]:
         n, m = self.distances.shape[-2:]
         return n + self.prefix_tokens, m + self.prefix_tokens
+
+    @property
+    def batch_heads(self) -> tuple[int, int]:
+        return self.distances.shape[0], self.distances.shape[1]
 
     @property
     def num_codes(self) -> int:

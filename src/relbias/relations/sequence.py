@@ -43,6 +43,10 @@ class Sequence(Relation):
     def num_codes(self) -> int | None:
         return None if self.max_distance is None else 2 * self.max_distance + 1
 
+    @property
+    def index_type(self) -> type[SequenceIndex]:
+        return SequenceIndex
+
     def __call__(
         self, n: int, m: int | None = None, positions: Tensor | None = None, key_positions: Tensor | None = None
     ) -> SequenceIndex:
@@ -82,7 +86,7 @@ def _as_rows(name: str, positions: Tensor, length: int) -> Tensor:
         raise ValueError(f"{name} must be integers, got {positions.dtype}")
     if positions.ndim not in (1, 2) or positions.shape[-1] != length:
         raise ValueError(f"{name} must have shape ({length},) or (B, {length}), got {tuple(positions.shape)}")
-    return positions.reshape(-1, length).long()
+    return (positions if positions.ndim == 2 else positions[None]).long()
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,12 @@ class SequenceIndex(Index):
     @property
     def shape(self) -> tuple[int, int]:
         return self.n, self.m
+
+    @property
+    def batch_heads(self) -> tuple[int, int]:
+        if self.query_positions is None or self.key_positions is None:
+            return 1, 1
+        return max(len(self.query_positions), len(self.key_positions)), 1
 
     @property
     def num_codes(self) -> int | None:
