@@ -89,9 +89,8 @@ def test_auto_prefers_the_fused_kernel(name, chosen):
     explanation = rb.explain(q, k, v, term(name))
     assert explanation.chosen == chosen
     assert set(explanation.reasons) == set(NAMES) - {chosen}
-    before = NAMES[: NAMES.index(chosen)]
     for other, reason in explanation.reasons.items():
-        assert reason.startswith(REFUSED[other, name] if other in before else f"{chosen} comes first")
+        assert reason.startswith(REFUSED.get((other, name), f"{chosen} comes first"))
 
 
 @pytest.mark.parametrize("name", ["b", "K", "dense"])

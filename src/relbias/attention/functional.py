@@ -61,8 +61,7 @@ def _explain(call: Call, implementation: str) -> Explanation:
                 if IMPLEMENTATIONS["blockwise"].refusal(call) is not None:
                     reason = None
             if reason is None:
-                rest = [other for other in IMPLEMENTATIONS if other not in reasons and other != name]
-                return Explanation(name, reasons | dict.fromkeys(rest, f"{name} comes first"))
+                return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}))
             reasons[name] = reason
     if implementation not in IMPLEMENTATIONS:
         names = ["auto", *IMPLEMENTATIONS]
@@ -70,8 +69,12 @@ def _explain(call: Call, implementation: str) -> Explanation:
     reason = IMPLEMENTATIONS[implementation].refusal(call)
     if reason is not None:
         raise ValueError(f"implementation={implementation!r} cannot compute this: {reason}; use 'auto' or 'reference'")
-    others = [name for name in IMPLEMENTATIONS if name != implementation]
-    return Explanation(implementation, dict.fromkeys(others, f"{implementation} was asked for"))
+    return Explanation(implementation, _others(call, f"{implementation} was asked for", {implementation}))
+
+
+def _others(call: Call, reason: str, known: set[str]) -> dict[str, str]:
+    """Why the implementations that are not yet known of were not chosen: they cannot, or else for the reason given."""
+    return {name: i.refusal(call) or reason for name, i in IMPLEMENTATIONS.items() if name not in known}
 
 
 def _mask_size(call: Call) -> int:
