@@ -66,7 +66,9 @@ def read(name: str) -> dict[str, Any]:
     """
     mapping = load(resources.find(name).read_text(encoding="utf-8"), name)
     if not isinstance(mapping, dict):
-        raise ValueError(f"{name} holds {type(mapping).__name__}, expected a mapping with keys such as model or trainer")
+        raise ValueError(
+            f"{name} holds {type(mapping).__name__}, expected a mapping with keys such as model or trainer"
+        )
     return mapping
 
 

@@ -61,7 +61,9 @@ class Experiment(LightningCLI):
             return super().instantiate_trainer(logger=False, enable_checkpointing=False)
         given = self.config_init["trainer"]["logger"]
         loggers = given if isinstance(given, list) else [given] if isinstance(given, Logger) else []
-        metrics = CSVLogger(save_dir=str(self.run_dir), name="", version="")  # metrics.csv lies in the run folder itself
+        metrics = CSVLogger(
+            save_dir=str(self.run_dir), name="", version=""
+        )  # metrics.csv lies in the run folder itself
         self.config_init["trainer"]["callbacks"] = [
             *(self.config_init["trainer"]["callbacks"] or []),
             ModelCheckpoint(
@@ -97,7 +99,9 @@ def build(config: dict[str, Any], run_dir: Path | None = None, with_trainer: boo
     config = deepcopy(config)
     for key in ("model", "data"):
         if "class_path" not in config.get(key, {}):
-            raise ValueError(f"the configuration has no {key}.class_path; give a recipe first, such as -c vision/digits")
+            raise ValueError(
+                f"the configuration has no {key}.class_path; give a recipe first, such as -c vision/digits"
+            )
     for logger in _loggers(config):
         if "save_dir" in inspect.signature(find_class(logger["class_path"], "trainer.logger")).parameters:
             logger["init_args"] = {"save_dir": str(run_dir), **(logger.get("init_args") or {})}
@@ -130,7 +134,11 @@ def _quieten() -> None:
 def _loggers(config: dict[str, Any]) -> list[dict[str, Any]]:
     """The loggers of a configuration that are given by class_path."""
     given = config.get("trainer", {}).get("logger")
-    return [entry for entry in (given if isinstance(given, list) else [given]) if isinstance(entry, dict) and "class_path" in entry]
+    return [
+        entry
+        for entry in (given if isinstance(given, list) else [given])
+        if isinstance(entry, dict) and "class_path" in entry
+    ]
 
 
 def summarize(message: str) -> str:

@@ -1,7 +1,7 @@
 """Merges recipes, overlays and command-line values into one configuration.
 
-This happens before jsonargparse sees anything: it would take an encoding given by class_path for a mapping from relations
-to encodings, or merge two encodings into a third, without a word.
+This happens before jsonargparse sees anything: it would take an encoding given by class_path for a mapping from
+relations to encodings, or merge two encodings into a third, without a word.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ ENCODING = ("model", "init_args", "encoding")
 def merge(sources: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     """Merges mappings from left to right and checks the keys after each.
 
-    Mappings are merged key by key and everything else is replaced, with two exceptions: a class_path that differs replaces
-    the mapping it stands in, and ``model.init_args.encoding`` is replaced whole, whatever it was; only a mapping with
-    nothing but init_args changes the options of an encoding given by class_path.
+    Mappings are merged key by key and everything else is replaced, with two exceptions: a class_path that differs
+    replaces the mapping it stands in, and ``model.init_args.encoding`` is replaced whole, whatever it was; only a
+    mapping with nothing but init_args changes the options of an encoding given by class_path.
 
     Args:
         sources: pairs of a label for messages and a mapping.

@@ -83,6 +83,8 @@ def find_class(class_path: str, path: str) -> Any:
     except ImportError as error:
         raise ValueError(f"{path}.class_path is {class_path!r}, which cannot be imported: {error}") from None
     if not hasattr(module, name):
-        known = [key for key in dir(module) if not key.startswith("_")]
-        raise ValueError(f"{path}.class_path is {class_path!r}, and {module_name} has no {name!r}; {nearest(name, known)}")
+        known = [key for key in dir(module) if inspect.isclass(getattr(module, key))]
+        raise ValueError(
+            f"{path}.class_path is {class_path!r}, and {module_name} has no {name!r}; {nearest(name, known)}"
+        )
     return getattr(module, name)

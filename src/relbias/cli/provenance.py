@@ -12,7 +12,10 @@ import relbias
 
 def machine() -> str:
     """The processor, its usable cores, the GPU where there is one, and torch's version."""
-    parts = [_processor(), f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"]
+    parts = [
+        _processor(),
+        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores",
+    ]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
     return ", ".join([*parts, f"torch {torch.__version__}"])

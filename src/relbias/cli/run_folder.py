@@ -1,7 +1,8 @@
-"""A run folder: config.yaml, metrics.csv, checkpoints/best.ckpt and last.ckpt, fit.json and, after a test, test.json."""
+"""A run folder: config.yaml, metrics.csv, checkpoints/{best,last}.ckpt, fit.json and, after a test, test.json."""
 
 import importlib
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import yaml
 
 from relbias.cli.arguments import load
 
-CONFIG, FIT, TEST, PREDICTIONS, BEST = "config.yaml", "fit.json", "test.json", "predictions.csv", "checkpoints/best.ckpt"
+CONFIG, FIT, TEST, PREDICTIONS, BEST = (
+    "config.yaml",
+    "fit.json",
+    "test.json",
+    "predictions.csv",
+    "checkpoints/best.ckpt",
+)
 
 
 def label(spec: Any) -> str:
@@ -21,8 +28,10 @@ def label(spec: Any) -> str:
         spec: the value of ``model.init_args.encoding``.
 
     Example:
-        >>> label({"class_path": "relbias.encodings.Shaw", "init_args": {"max_distance": 3}}), label({"a": "t5", "b": "shaw"})
-        ('shaw', 't5+shaw')
+        >>> label({"class_path": "relbias.encodings.Shaw", "init_args": {"max_distance": 3}})
+        'shaw'
+        >>> label({"offset": "table", "other": "shaw"})
+        'table+shaw'
     """
     if isinstance(spec, dict) and "class_path" in spec:
         module, _, name = spec["class_path"].rpartition(".")
@@ -130,7 +139,10 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     """
     if not path.is_file():
         raise ValueError(f"there is no checkpoint {path}; did the training finish its first epoch?")
-    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
+        raise ValueError(f"the checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from None
     own = model.state_dict()
     shapes = [name for name in state.keys() & own.keys() if state[name].shape != own[name].shape]
     problems = {

@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from relbias import resources
 from relbias._extras import extra
@@ -24,8 +24,8 @@ USAGE = {
 
 Trains and writes a run folder: config.yaml, metrics.csv, checkpoints/best.ckpt (lowest val/loss), checkpoints/last.ckpt
 and fit.json (time, machine, number of parameters). Every key of the recipe can be given, such as --trainer.max_epochs 3
-or --model.init_args.encoding shaw; later values win. The default folder is runs/RECIPE/ENCODING-seedSEED, with -2, -3 ...
-where that exists.""",
+or --model.init_args.encoding shaw; later values win. The default folder is runs/RECIPE/ENCODING-seedSEED, with -2, -3
+and so on where that exists.""",
     "validate": """usage: relbias validate RUN_DIR [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
 Evaluates checkpoints/best.ckpt on the validation split and prints the result.""",
@@ -35,7 +35,7 @@ Evaluates checkpoints/best.ckpt on the test split, prints the result and writes 
 that of an earlier test.""",
     "predict": """usage: relbias predict RUN_DIR [--output FILE] [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
-Writes the predictions for the test split to RUN_DIR/predictions.csv, or to FILE; an existing file is not overwritten.""",
+Writes the predictions for the test split to RUN_DIR/predictions.csv, or to FILE; never overwrites a file.""",
 }
 
 
@@ -77,7 +77,10 @@ def fit(argv: Sequence[str]) -> Path:
     given = arguments.options.get("run_dir")
     run_dir = Path(given) if given else run_folder.default_path(arguments.configs[0], config)
     run_folder.check_free(run_dir)
-    experiment = build(config, run_dir)
+    try:
+        experiment = build(config, run_dir)
+    except ValueError as error:
+        raise ValueError(f"{' with '.join(arguments.configs)}: {error}") from None
     run_folder.create(run_dir, experiment.dump())
 
     trainer, start = experiment.trainer, time.perf_counter()
@@ -112,7 +115,9 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
         raise ValueError(f"{command} takes one run folder, got {len(arguments.positional)}; relbias {command} RUN_DIR")
     for label, mapping in arguments.sources:
         if set(mapping) != {"trainer"}:
-            raise ValueError(f"{label}: {command} takes the model and the data from the run folder; only trainer applies")
+            raise ValueError(
+                f"{label}: {command} takes the model and the data from the run folder; only trainer applies"
+            )
     run_dir = Path(arguments.positional[0])
     config = run_folder.read_config(run_dir)
     output = Path(arguments.options.get("output", run_dir / run_folder.PREDICTIONS))
@@ -123,7 +128,7 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
 
     if command == "predict":
         batches = experiment.trainer.predict(experiment.model, datamodule=experiment.datamodule)
-        write_predictions(batches, output)
+        write_predictions(cast(list, batches), output)
         print(f"the predictions are in {output}")
         return {}
     function = getattr(experiment.trainer, command)

@@ -22,7 +22,7 @@ def read_metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
         ValueError: there is no such file.
     """
     if not path.is_file():
-        raise ValueError(f"there is no {path}; is {path.parent} a run folder whose training has begun?")
+        raise ValueError(f"there is no {path}; `relbias fit` writes it when training begins")
     curves: dict[str, list[tuple[int, float]]] = {}
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -62,7 +62,9 @@ def plot_training(runs: dict[str, dict[str, list[tuple[int, float]]]], path: Pat
                 if panel in PANELS:
                     style = ":" if metric.startswith("train/") else "-"
                     steps, values = zip(*points, strict=True)
-                    axes[PANELS.index(panel)].plot(steps, values, style, color=f"C{position % 10}", label=f"{run} {metric}")
+                    axes[PANELS.index(panel)].plot(
+                        steps, values, style, color=f"C{position % 10}", label=f"{run} {metric}"
+                    )
     for panel, axis in zip(PANELS, axes, strict=True):
         axis.set_xlabel("optimizer steps")
         axis.set_ylabel(panel)

@@ -31,9 +31,10 @@ class Layer:
         name: the encoding's place in the model.
         term: ``"b"``, ``"K"``, ``"Q"``, ``"V"`` or ``"rotation"``.
         relation: a Sequence or a Grid.
-        values: (H or 1, N, M), float64. For b the bias; for K, Q and V, which meet queries, keys and weights that are not
-            known here, the norm of the vector that the pair gets; for a rotation the mean cosine of the angles between
-            the pair, which is the logit of equal q and k of norm 1 with equal components. Infinite biases are NaN.
+        values: (H or 1, N, M), float64. For b the bias; for K, Q and V, which meet queries, keys and weights that are
+            not known here, the norm of the vector that the pair gets; for a rotation the mean cosine of the angles
+            between the pair, which is the logit of equal q and k of norm 1 with equal components. Infinite biases
+            are NaN.
     """
 
     name: str
@@ -98,27 +99,22 @@ def layers(model: nn.Module) -> list[Layer]:
         found += parts
     if not found:
         what = ", ".join(dict.fromkeys(without)) or "no encoding"
-        raise ValueError(f"there is nothing to draw: the model has {what}, which gives attention no terms without a batch")
+        raise ValueError(
+            f"there is nothing to draw: the model has {what}, which gives attention no terms without a batch"
+        )
     return found
 
 
 def _evaluate(entry: Entry, term: str) -> np.ndarray:
-    if term == "rotation":
-        rotation = entry.rotation
+    rotation, index = entry.rotation, entry.index
+    if term == "rotation" and rotation is not None:
         between = rotation.q_angles[0, :, :, None] - rotation.k_angles[0, :, None, :]
         return between.cos().mean(dim=-1).numpy()
     value = getattr(entry, term)
-    if term == "b":
-        if callable(value) and not isinstance(value, Tensor):
-            value = value(ALL_ROWS)
-        elif entry.index is not None:
-            value = _lookup(value, entry)
-    else:
-        value = _lookup(value.double().norm(dim=-1), entry)
+    if not isinstance(value, Tensor):
+        value = value(ALL_ROWS)  # a function of the rows
+    elif index is not None:
+        rows = value if term == "b" else value.double().norm(dim=-1)
+        value = rows[..., index.codes()[0, 0]]  # (H or 1, R) to (H or 1, N, M)
     matrix = value.double().reshape(-1, *value.shape[-2:]).cpu()
     return torch.where(torch.isfinite(matrix), matrix, torch.nan).numpy()
-
-
-def _lookup(table: Tensor, entry: Entry) -> Tensor:
-    """(H or 1, R) at the codes of the entry's index: (H or 1, N, M)."""
-    return table[..., entry.index.codes()[0, 0]]

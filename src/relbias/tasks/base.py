@@ -92,7 +92,7 @@ class Task(LightningModule):
         total = self.trainer.estimated_stepping_batches
         if not math.isfinite(total):
             raise ValueError("the training has no end; give trainer.max_epochs or trainer.max_steps")
-        # estimated_stepping_batches has set up the training data, so that the batches of an epoch are known here.
+        self.trainer.fit_loop.setup_data()  # the batches of an epoch are known from here on
         per_epoch = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
         warmup = min(round(self.warmup_epochs * per_epoch), int(total))
         optimizer = torch.optim.AdamW(self.parameter_groups(), lr=self.lr)

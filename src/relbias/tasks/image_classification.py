@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassAccuracy
@@ -32,6 +31,7 @@ class ImageClassification(Task):
         ValueError: fewer than two classes, or a label smoothing outside [0, 1).
 
     Example:
+        >>> import torch
         >>> task = ImageClassification(lambda encoding: nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), "none")
         >>> task(torch.zeros(2, 1, 16, 16)).shape
         torch.Size([2, 10])
@@ -55,7 +55,8 @@ class ImageClassification(Task):
         self.network = network(encoding)
         self.label_smoothing = label_smoothing
         self.val_accuracy = MulticlassAccuracy(num_classes, average="micro")
-        self.test_accuracies = nn.ModuleList(MulticlassAccuracy(num_classes, average="micro") for _ in range(2))
+        self.test_accuracy = MulticlassAccuracy(num_classes, average="micro")
+        self.test_accuracy_moved = MulticlassAccuracy(num_classes, average="micro")
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, num_classes) of images (B, C, H, W)."""
@@ -79,9 +80,11 @@ class ImageClassification(Task):
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Collects test/accuracy, and test/accuracy_moved from the second dataloader."""
         images, labels = batch
-        accuracy = self.test_accuracies[dataloader_idx]
+        name, accuracy = (
+            ("test/accuracy", self.test_accuracy),
+            ("test/accuracy_moved", self.test_accuracy_moved),
+        )[dataloader_idx]
         accuracy(self(images), labels)
-        name = ("test/accuracy", "test/accuracy_moved")[dataloader_idx]
         self.log(name, accuracy, on_epoch=True, batch_size=len(labels), add_dataloader_idx=False)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:

@@ -1,0 +1,144 @@
+"""Merging, and above all the encoding, which is replaced whole."""
+
+import pytest
+
+from relbias.cli.arguments import load, parse
+from relbias.cli.build import summarize
+from relbias.cli.config import merge
+
+SHAW = {"class_path": "relbias.encodings.Shaw", "init_args": {"max_distance": 3}}
+KEY = "--model.init_args.encoding"
+
+
+def merged(*argv):
+    return merge(parse(["-c", "vision/digits", *argv]).sources)
+
+
+def encoding(*argv):
+    return merged(*argv)["model"]["init_args"]["encoding"]
+
+
+def test_the_recipe_stands_as_it_is():
+    assert encoding() == SHAW
+
+
+def test_a_config_replaces_the_encoding_whole():
+    assert encoding("-c", "encoding/table") == "table"
+
+
+def test_a_name_replaces_a_class_with_its_options():
+    assert encoding(KEY, "shaw") == "shaw"
+
+
+def test_the_last_one_wins_whatever_it_is():
+    assert encoding(KEY, "t5", "-c", "encoding/table") == "table"
+    assert encoding("-c", "encoding/table", f"{KEY}=t5") == "t5"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"class_path": "relbias.encodings.Table", "init_args": {"strength": 0.1}}',
+        "{class_path: relbias.encodings.Table, init_args: {strength: 0.1}}",
+    ],
+)
+def test_a_class_path_in_json_or_yaml_brings_none_of_the_old_options(value):
+    assert encoding(KEY, value) == {"class_path": "relbias.encodings.Table", "init_args": {"strength": 0.1}}
+
+
+def test_a_class_path_key_drops_the_old_options():
+    assert encoding(f"{KEY}.class_path", "relbias.encodings.Shaw") == {**SHAW, "init_args": {}}
+
+
+def test_options_change_a_class_path():
+    assert encoding(f"{KEY}.init_args.values", "true")["init_args"] == {"max_distance": 3, "values": True}
+    assert encoding(f"{KEY}.class_path", "relbias.encodings.Table", f"{KEY}.init_args.strength", "0.1") == {
+        "class_path": "relbias.encodings.Table", "init_args": {"strength": 0.1},
+    }  # fmt: skip
+
+
+def test_options_of_a_name_are_refused():
+    with pytest.raises(ValueError, match="applies to an encoding given by class_path, and the encoding is 'table'"):
+        encoding("-c", "encoding/table", f"{KEY}.init_args.max_distance", "3")
+
+
+def test_options_of_a_mapping_are_refused(tmp_path):
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("model: {init_args: {encoding: {init_args: {max_distance: 3}}}}")
+    assert encoding("-c", str(overlay)) == SHAW  # on a class_path it may stand in a file as well
+    with pytest.raises(ValueError, match="applies to an encoding given by class_path"):
+        encoding(KEY, "{offset: t5}", "-c", str(overlay))
+    with pytest.raises(ValueError, match="applies to an encoding given by class_path"):
+        encoding(KEY, "{offset: t5, init_args: {max_distance: 3}}")
+
+
+def test_a_mapping_replaces_the_encoding_and_completes_its_classes():
+    value = "{a: t5, b: {class_path: relbias.encodings.Table}}"
+    assert encoding(KEY, value) == {"a": "t5", "b": {"class_path": "relbias.encodings.Table", "init_args": {}}}
+
+
+def test_options_beside_a_class_path_are_refused():
+    with pytest.raises(ValueError, match="its options go under init_args"):
+        encoding(KEY, "{class_path: relbias.encodings.Shaw, max_distance: 3}")
+
+
+def test_other_keys_are_merged_one_by_one():
+    config = merged("--trainer.max_epochs", "3", "--model.init_args.network.init_args.dim=32")
+    assert config["trainer"]["max_epochs"] == 3
+    assert config["trainer"]["gradient_clip_val"] == 1.0
+    assert config["model"]["init_args"]["network"]["init_args"]["dim"] == 32
+    assert config["model"]["init_args"]["network"]["init_args"]["patch_size"] == 2
+
+
+def test_another_class_path_replaces_its_mapping():
+    network = "{class_path: torch.nn.Linear, init_args: {in_features: 3}}"
+    config = merged("--model.init_args.network", network)
+    assert config["model"]["init_args"]["network"]["init_args"] == {"in_features": 3}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--trainer.max_epoch", "3"], "unknown key 'trainer.max_epoch'; did you mean 'max_epochs'?"),
+        (["--model.init_args.encodin", "t5"], "unknown key 'model.init_args.encodin'; did you mean 'encoding'?"),
+        (["--data.init_args.batchsize", "3"], "unknown key 'data.init_args.batchsize'; did you mean 'batch_size'?"),
+        ([f"{KEY}.init_args.max_distanc", "3"], "did you mean 'max_distance'?"),
+        ([KEY, "shew"], "there is no encoding 'shew'; did you mean 'shaw'?"),
+        ([KEY, "{offset: tabel}"], "there is no encoding 'tabel'; did you mean 'table'?"),
+        ([f"{KEY}.class_path", "relbias.encodings.Show"], "relbias.encodings has no 'Show'; did you mean 'Shaw'?"),
+        (["--data.class_path", "relbias.dta.Digits"], "'relbias.dta.Digits', which cannot be imported"),
+        (["--model.lr", "3"], "unknown key 'model.lr'; known: class_path, init_args"),
+        (["--trainer", "3"], "trainer is 3, expected a mapping"),
+        (["--modl.x", "3"], "unknown option '--modl.x'; did you mean '--model'?"),
+        (["--trainer.max_epochs"], "--trainer.max_epochs needs a value"),
+        (["-c", "encoding/shew"], "no recipe, config or file 'encoding/shew'; did you mean 'encoding/shaw'?"),
+    ],
+)  # fmt: skip
+def test_what_does_not_exist_answers_with_the_nearest(argv, message):
+    with pytest.raises(ValueError, match=r".") as error:
+        merged(*argv)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_message_names_the_overlay(tmp_path):
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("trainer: {max_epochz: 3}")
+    with pytest.raises(ValueError, match=f"^{overlay}: unknown key 'trainer.max_epochz'"):
+        merged("-c", str(overlay))
+
+
+@pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- a", "holds list, expected a mapping")])
+def test_a_file_that_is_no_configuration(tmp_path, text, message):
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        parse(["-c", str(file)])
+
+
+def test_numbers_with_an_exponent_are_numbers():
+    assert load("[1e-3, 2E4, -1.5e+3, .5e1, 1e]", "") == [1e-3, 2e4, -1500.0, 5.0, "1e"]
+
+
+def test_an_unknown_form_of_jsonargparse_message_is_one_line():
+    assert summarize("something\n  new") == "something new"

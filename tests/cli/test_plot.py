@@ -1,0 +1,40 @@
+import csv
+
+import pytest
+
+from relbias.cli import main as cli
+
+
+@pytest.mark.parametrize("figure", ["bias", "curve", "training"])
+def test_pictures_and_their_numbers(figure, run_dir, tmp_path, capsys):
+    assert cli.main(["plot", figure, str(run_dir), "-o", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / f"{figure}.png"), str(tmp_path / f"{figure}.csv")]
+    assert (tmp_path / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list(csv.DictReader((tmp_path / f"{figure}.csv").open(newline="")))) > 2
+
+
+def test_pictures_lie_in_the_run_folder_by_default(run_dir):
+    assert cli.main(["plot", "bias", str(run_dir)]) == 0
+    assert (run_dir / "plots" / "bias.png").is_file()
+
+
+def test_training_compares_runs(run_dir, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.csv").write_text((run_dir / "metrics.csv").read_text())
+    assert cli.main(["plot", "training", str(run_dir), str(tmp_path / "other"), "-o", str(tmp_path)]) == 0
+    rows = list(csv.DictReader((tmp_path / "training.csv").open(newline="")))
+    assert {row["run"] for row in rows} == {str(run_dir), str(tmp_path / "other")}
+    assert {row["metric"] for row in rows} == {"train/loss", "val/loss", "val/accuracy"}
+
+
+def test_several_runs_have_pictures_of_their_own(run_dir, tmp_path, capsys):
+    assert cli.main(["plot", "curve", str(run_dir), str(run_dir), "-o", str(tmp_path)]) == 0
+    assert (tmp_path / f"{run_dir.parent.name}-run-curve.png").is_file()
+
+
+def test_what_cannot_be_drawn(run_dir, tmp_path, relbias_fails):
+    assert relbias_fails("plot", "bais", run_dir) == "no figure 'bais'; did you mean 'bias'?"
+    assert "is not a run folder" in relbias_fails("plot", "bias", tmp_path)
+    assert "`relbias fit` writes it" in relbias_fails("plot", "training", tmp_path)
+    (tmp_path / "file").write_text("")
+    assert "give another folder with -o" in relbias_fails("plot", "bias", run_dir, "-o", tmp_path / "file" / "x")

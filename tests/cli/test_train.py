@@ -1,0 +1,245 @@
+import csv
+import json
+import sys
+
+import pytest
+import torch
+import yaml
+
+from relbias.cli import main as cli
+from relbias.cli import run_folder, train
+
+
+def metrics(path):
+    return list(csv.DictReader((path / "metrics.csv").open(newline="")))
+
+
+def test_the_run_folder_holds_everything(run_dir):
+    found = {str(path.relative_to(run_dir)) for path in run_dir.rglob("*") if path.is_file()}
+    assert found >= {"config.yaml", "metrics.csv", "fit.json", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    record = json.loads((run_dir / "fit.json").read_text())
+    assert record["epochs"] == 1
+    assert record["seconds"] > 0
+    assert record["parameters"] > 0
+    assert {"machine", "commit", "command"} <= record.keys()
+    names = {name for row in metrics(run_dir) for name, value in row.items() if value}
+    assert names == {"epoch", "step", "train/loss", "val/loss", "val/accuracy"}
+
+
+def test_the_config_is_complete_and_holds_no_place(run_dir):
+    config = yaml.safe_load((run_dir / "config.yaml").read_text())
+    assert config["model"]["init_args"]["encoding"]["init_args"]["max_distance"] == 3
+    assert config["model"]["init_args"]["network"]["init_args"]["mlp_ratio"] == 4.0  # a default
+    assert config["seed_everything"] == 0
+    assert str(run_dir.parent) not in (run_dir / "config.yaml").read_text()
+
+
+def test_the_config_gives_the_same_losses_again(run_dir, tmp_path):
+    assert cli.main(["fit", "-c", str(run_dir / "config.yaml"), "--run_dir", str(tmp_path / "again")]) == 0
+    assert metrics(tmp_path / "again") == metrics(run_dir)
+    assert (tmp_path / "again" / "config.yaml").read_text() == (run_dir / "config.yaml").read_text()
+
+
+def test_another_seed_gives_other_losses(run_dir, tmp_path, tiny):
+    assert cli.main(["fit", *tiny, "--seed_everything", "1", "--run_dir", str(tmp_path / "other")]) == 0
+    assert metrics(tmp_path / "other") != metrics(run_dir)
+
+
+def test_test_needs_nothing_but_the_folder(run_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["test", str(run_dir)]) == 0
+    out = capsys.readouterr().out
+    result = json.loads((run_dir / "test.json").read_text())
+    assert set(result) == {"test/accuracy", "test/accuracy_moved", "overrides"}
+    assert f"{result['test/accuracy']:.4f}" in out
+    assert out.splitlines()[-1].endswith(str(run_dir / "test.json"))
+    assert not any(tmp_path.iterdir())  # nothing is written elsewhere
+
+
+def test_validate_prints_what_training_logged(run_dir, capsys):
+    before = sorted(run_dir.rglob("*"))
+    assert cli.main(["validate", str(run_dir)]) == 0
+    logged = [row["val/loss"] for row in metrics(run_dir) if row["val/loss"]]
+    assert f"val/loss      {float(logged[-1]):.4f}" in capsys.readouterr().out
+    assert sorted(run_dir.rglob("*")) == before
+
+
+def test_predict_never_overwrites(run_dir, tmp_path, capsys, relbias_fails):
+    output = tmp_path / "predictions.csv"
+    assert cli.main(["predict", str(run_dir), "--output", str(output)]) == 0
+    rows = list(csv.DictReader(output.open(newline="")))
+    assert list(rows[0]) == ["sample", "label", "prediction", "probability"]
+    assert [int(row["sample"]) for row in rows] == list(range(360))
+    assert all(0.1 <= float(row["probability"]) <= 1 for row in rows)
+    before = output.read_text()
+    capsys.readouterr()
+    assert "exists; give another file with --output" in relbias_fails("predict", run_dir, "--output", output)
+    assert output.read_text() == before
+
+
+def test_predictions_lie_in_the_run_folder_by_default(run_dir, capsys):
+    assert cli.main(["predict", str(run_dir)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"the predictions are in {run_dir / 'predictions.csv'}"
+    (run_dir / "predictions.csv").unlink()
+
+
+def test_runs_are_numbered_and_the_last_line_says_where(tmp_path, monkeypatch, tiny, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("table-seed0", "table-seed0-2"):
+        assert cli.main(["fit", *tiny, "-c", "encoding/table"]) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith(f"the run is in runs/digits/{name} ")
+        assert (tmp_path / "runs" / "digits" / name / "checkpoints" / "last.ckpt").is_file()
+
+
+def test_a_logger_is_added_to_metrics_csv_and_writes_into_the_folder(tmp_path, tiny):
+    pytest.importorskip("tensorboard")
+    path = tmp_path / "run"
+    assert cli.main(["fit", *tiny, "-c", "logger/tensorboard", "--run_dir", str(path)]) == 0
+    assert list(path.rglob("events.out.tfevents*"))
+    assert (path / "metrics.csv").is_file()
+    assert "save_dir" not in (path / "config.yaml").read_text()
+    assert cli.main(["validate", str(path)]) == 0
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "table",
+        "{class_path: relbias.encodings.Table}",
+        "{class_path: relbias.encodings.Table, init_args: {strength: 0.5}}",  # an option that every encoding has
+        "{offset: table, other: {class_path: relbias.encodings.Shaw, init_args: {max_distance: 1}}}",
+    ],
+)
+def test_every_form_of_the_encoding_reaches_the_model(spec, tiny):
+    sources = train.parse([*tiny, "--model.init_args.encoding", spec]).sources
+    encoding = train.build(train.merge(sources), with_trainer=False).model.network.blocks[0].attention.encoding
+    if spec.startswith("{offset"):
+        assert {key: type(part).__name__ for key, part in encoding.encodings.items()} == {
+            "offset": "Table",
+            "other": "Shaw",
+        }
+    else:
+        assert type(encoding).__name__ == "Table"
+        assert (encoding.strength is None) == ("strength" not in spec)
+
+
+BAD = [
+    (["-c", "encoding/alibi"], "encoding/alibi: 'alibi' takes the relation Sequence"),  # cannot apply to a grid
+    (["--model.init_args.lr", "fast"], "model.lr: Expected a <class 'float'>. Got value: fast"),
+    (["--data.init_args.test_shift", "5"], "test_shift is 5, expected 0 to 4"),
+    (["--model.init_args.encoding", "shew"], "did you mean 'shaw'?"),
+    (["--trainer.max_epoch", "3"], "did you mean 'max_epochs'?"),
+    (["--trainer.accelerator", "none"], "accelerator"),
+    (["more"], "fit takes -c RECIPE"),
+]
+
+
+@pytest.mark.parametrize(("argv", "message"), BAD)
+def test_bad_input_writes_nothing(argv, message, tmp_path, monkeypatch, tiny, relbias_fails):
+    monkeypatch.chdir(tmp_path)
+    assert message in relbias_fails("fit", *tiny, *argv)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_config_without_a_recipe(relbias_fails):
+    assert "has no model.class_path; give a recipe first" in relbias_fails("fit", "-c", "encoding/t5")
+
+
+def test_a_folder_with_a_run_is_not_overwritten(run_dir, tiny, relbias_fails):
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    assert "exists and is not empty; give another with --run_dir" in relbias_fails("fit", *tiny, "--run_dir", run_dir)
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
+
+
+def test_an_unwritable_run_folder(tmp_path, tiny, relbias_fails):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    line = relbias_fails("fit", *tiny, "--run_dir", file / "run")
+    assert line == f"cannot write the run folder {file / 'run'}: Not a directory; give another with --run_dir"
+    assert "not empty" in relbias_fails("fit", *tiny, "--run_dir", file)
+    assert file.read_text() == "mine"
+
+
+def test_an_unwritable_default_folder(tmp_path, monkeypatch, tiny, relbias_fails):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("mine")
+    assert "cannot write the run folder runs/digits/shaw-seed0: Not a directory" in relbias_fails("fit", *tiny)
+
+
+def test_a_checkpoint_of_another_encoding(run_dir, tmp_path, relbias_fails):
+    text = (run_dir / "config.yaml").read_text()
+    config = yaml.safe_load(text)
+    config["model"]["init_args"]["encoding"] = "table"
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "best.ckpt").symlink_to(run_dir / "checkpoints" / "best.ckpt")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    line = relbias_fails("test", tmp_path)
+    assert (
+        "missing network.blocks.0.attention.encoding.table; unexpected network.blocks.0.attention.encoding.keys" in line
+    )
+    assert not (tmp_path / "test.json").exists()
+    config["model"]["init_args"]["encoding"] = {
+        "class_path": "relbias.encodings.Shaw",
+        "init_args": {"max_distance": 1},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    assert "of another shape network.blocks.0.attention.encoding.keys" in relbias_fails("test", tmp_path)
+
+
+def test_a_checkpoint_with_code_in_it_is_refused(run_dir, tmp_path, relbias_fails):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.yaml").write_text((run_dir / "config.yaml").read_text())
+    torch.save({"state_dict": {}, "code": print}, tmp_path / "checkpoints" / "best.ckpt")
+    assert "cannot be read" in relbias_fails("test", tmp_path)
+
+
+def test_a_folder_that_is_no_run(tmp_path, relbias_fails):
+    assert "is not a run folder: it has no config.yaml" in relbias_fails("test", tmp_path)
+    assert "takes one run folder, got 0" in relbias_fails("test")
+
+
+def test_a_run_without_a_checkpoint(run_dir, tmp_path, relbias_fails):
+    (tmp_path / "config.yaml").write_text((run_dir / "config.yaml").read_text())
+    assert "there is no checkpoint" in relbias_fails("validate", tmp_path)
+
+
+def test_only_the_trainer_can_be_changed_after_training(run_dir, relbias_fails):
+    assert "only trainer applies" in relbias_fails("test", run_dir, "--data.init_args.test_shift", "0")
+    assert "only trainer applies" in relbias_fails("test", run_dir, "-c", "encoding/t5")
+
+
+def test_a_missing_extra(monkeypatch, tiny, relbias_fails):
+    for module in ("relbias.data", "relbias.data.digits"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert relbias_fails("fit", *tiny).endswith("sklearn is not installed; run: pip install 'relbias[train]'")
+
+
+def test_a_missing_logger(monkeypatch, tiny, relbias_fails):
+    overlay = "{class_path: lightning.pytorch.loggers.WandbLogger}"
+    line = relbias_fails("fit", *tiny, "--trainer.logger", overlay)
+    assert "wandb" in line
+
+
+def test_check_builds_recipes_and_configs(capsys):
+    assert cli.main(["check", "vision/digits", "encoding/table", "encoding/t5", "trainer/smoke"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["ok  vision/digits", "ok  encoding/table on vision/digits"]
+    assert lines[2].startswith("--  encoding/t5 fits none of the recipes (vision/digits: 't5' takes")
+    assert lines[3] == "ok  trainer/smoke on vision/digits"
+
+
+def test_check_refuses_what_does_not_exist(tmp_path, capsys):
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("model: {init_args: {encoding: shew}}")
+    assert cli.main(["check", str(overlay)]) == 2
+    assert f"{overlay}: there is no encoding 'shew'" in capsys.readouterr().err
+
+
+def test_labels():
+    assert (
+        run_folder.label({"offset": {"class_path": "relbias.encodings.Table", "init_args": {}}, "b": "t5"})
+        == "table+t5"
+    )
+    assert run_folder.label("a/b") == "a_b"

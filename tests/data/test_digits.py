@@ -1,0 +1,161 @@
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from relbias.data import Digits
+from relbias.data.digits import on_canvas, rotate_and_scale
+
+
+@pytest.fixture(scope="module")
+def data():
+    digits = Digits(batch_size=64)
+    digits.setup()
+    return digits
+
+
+def _raw(images):
+    """Pixels 0 to 16 again, as tuples that can be counted."""
+    pixels = images * 3.677 + 1.221
+    return [tuple(image.flatten().round().int().tolist()) for image in pixels]
+
+
+def test_every_digit_stands_in_exactly_one_part(data):
+    parts = [data.train.tensors[0], data.val.tensors[0], data.test.tensors[0]]
+    assert [len(part) for part in parts] == [1257, 180, 360]
+    together = sorted(_raw(torch.cat([part[:, :, 4:12, 4:12] for part in parts])))
+    assert together == sorted(tuple(row) for row in load_digits().data.astype(int).tolist())
+
+
+def test_the_split_is_stratified(data):
+    for part in (data.train, data.val, data.test):
+        share = torch.bincount(part.tensors[1], minlength=10) / len(part)
+        assert (share - 0.1).abs().max() < 0.01
+
+
+def test_the_split_does_not_depend_on_the_seed(data):
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        other = Digits()
+        other.setup()
+        for part in ("train", "val", "test"):
+            assert torch.equal(getattr(other, part).tensors[0], getattr(data, part).tensors[0])
+
+
+def test_the_split_is_this_one(data):
+    first = [part.tensors[1][:10].tolist() for part in (data.train, data.val, data.test)]
+    assert first == [
+        [9, 1, 7, 5, 5, 2, 9, 4, 2, 8],
+        [7, 4, 7, 6, 0, 0, 5, 6, 8, 6],
+        [7, 6, 3, 7, 7, 3, 2, 8, 9, 3],
+    ]
+
+
+def test_pixels_are_standardised(data):
+    images = torch.cat([data.train.tensors[0], data.val.tensors[0], data.test.tensors[0]])
+    assert abs(images.mean()) < 1e-3
+    assert abs(images.std() - 1) < 1e-3
+
+
+def test_moved_images_are_exact_shifts_of_all_test_images(data):
+    centred, labels = data.test.tensors
+    shifts = [shift for shift in product((-4, -2, 0, 2, 4), repeat=2) if shift != (0, 0)]
+    moved = data.test_moved.tensors[0].view(24, 360, 1, 16, 16)
+    for images, (dy, dx) in zip(moved, shifts, strict=True):
+        assert torch.equal(images, centred.roll((dy, dx), (2, 3)))  # the margin is background, so that roll is a shift
+    assert torch.equal(data.test_moved.tensors[1], labels.repeat(24))
+
+
+def test_digits_stay_whole_on_the_canvas(data):
+    ink = (data.test_moved.tensors[0] - data.test_moved.tensors[0].amin()).sum((1, 2, 3))
+    still = (data.test.tensors[0] - data.test.tensors[0].amin()).sum((1, 2, 3))
+    assert torch.allclose(ink.view(24, 360), still.expand(24, 360), rtol=1e-4)
+
+
+def test_a_smaller_shift_in_single_steps():
+    digits = Digits(test_shift=1, shift_step=1)
+    assert digits.shifts == [shift for shift in product((-1, 0, 1), repeat=2) if shift != (0, 0)]
+
+
+def test_no_shift_gives_one_test_dataloader():
+    digits = Digits(test_shift=0)
+    digits.setup()
+    assert len(digits.test_dataloader()) == 1
+
+
+def test_augmentation_rotates_counterclockwise_and_scales_about_the_centre():
+    image = torch.zeros(1, 1, 16, 16)
+    image[..., 7:9, 11] = 1.0  # four pixels to the right of the centre
+    turned = rotate_and_scale(image, 0.0, (1.5, 1.5))
+    columns = turned[0, 0].sum(0)
+    assert columns.argmax() == 12 or columns.argmax() == 13  # 3.5 * 1.5 = 5.25 to the right of 7.5
+
+
+def test_augmentation_does_not_translate():
+    torch.manual_seed(0)
+    images = torch.zeros(500, 1, 16, 16)
+    images[..., 6:10, 6:10] = 1.0
+    turned = rotate_and_scale(images, 15.0, (0.85, 1.15))
+    places = torch.arange(16.0)
+    for axis in (2, 3):
+        mass = turned.sum((1, 5 - axis))
+        centres = (mass * places).sum(-1) / mass.sum(-1)
+        assert (centres - 7.5).abs().max() < 0.02
+    assert turned.sum((1, 2, 3)).std() > 0.5  # the sizes differ
+
+
+def test_only_training_batches_are_augmented(data):
+    images, _ = next(iter(data.val_dataloader()))
+    assert torch.equal(images, data.val.tensors[0])
+    plain = Digits(augment=False)
+    plain.setup()
+    known = set(_raw(plain.train.tensors[0]))
+    assert set(_raw(next(iter(plain.train_dataloader()))[0])) <= known
+    assert not set(_raw(next(iter(data.train_dataloader()))[0])) <= known
+
+
+def test_batches_repeat_with_the_seed(data):
+    def first(seed):
+        torch.manual_seed(seed)
+        return next(iter(data.train_dataloader()))
+
+    (images, labels), (again, same), (other, _) = first(3), first(3), first(4)
+    assert torch.equal(images, again)
+    assert torch.equal(labels, same)
+    assert not torch.equal(images, other)
+
+
+def test_a_digit_at_the_edge_of_the_canvas():
+    digit = torch.arange(64.0).view(1, 1, 8, 8) / 4
+    canvas = on_canvas(digit, dy=4, dx=-4) * 3.677 + 1.221
+    assert torch.allclose(canvas[..., 8:, :8], digit, atol=1e-5)
+    assert canvas[..., :8, :].abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test_shift": 5, "shift_step": 1}, "test_shift is 5, expected 0 to 4: a greater shift pushes the digit off"),
+        ({"test_shift": -1}, "test_shift is -1"),
+        ({"test_shift": 3, "shift_step": 2}, "shift_step is 2, expected a divisor of test_shift, which is 3"),
+        ({"shift_step": 0}, "shift_step is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"degrees": float("nan")}, "degrees is nan"),
+        ({"scale": (1.2, 0.8)}, r"scale is \(1.2, 0.8\)"),
+        ({"num_workers": -1}, "num_workers is -1"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Digits(**options)
+
+
+def test_values_are_checked_where_they_enter(monkeypatch):
+    pixels, labels = load_digits(return_X_y=True)
+    pixels[3, 5] = np.nan
+    monkeypatch.setattr("relbias.data.digits.load_digits", lambda return_X_y: (pixels, labels))
+    with pytest.raises(ValueError, match="with values 0 to 16"):
+        Digits().setup()

@@ -1,0 +1,70 @@
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from relbias.tasks import ImageClassification
+
+
+class _Copy(nn.Module):
+    """Logits that are the first three pixels."""
+
+    def __init__(self, encoding):
+        super().__init__()
+        self.encoding = encoding
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, images):
+        return self.scale * images.flatten(1)[:, :3]
+
+
+def _loader(labels, predictions):
+    images = nn.functional.one_hot(torch.tensor(predictions), 4).float().view(-1, 1, 2, 2) * 5
+    return DataLoader(TensorDataset(images, torch.tensor(labels)), batch_size=2)
+
+
+def _trainer():
+    return Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+
+
+def test_the_network_is_built_from_the_encoding():
+    task = ImageClassification(_Copy, {"offset": "t5"}, num_classes=3)
+    assert task.network.encoding == {"offset": "t5"}
+
+
+def test_centred_and_moved_accuracy_come_from_the_two_dataloaders():
+    task = ImageClassification(_Copy, "none", num_classes=3)
+    # Three images in batches of two: a mean of batches would give 0.75 and 0.25.
+    results = _trainer().test(task, [_loader([0, 1, 2], [0, 1, 0]), _loader([0, 1, 2], [0, 0, 0])], verbose=False)
+    metrics = {name: value for result in results for name, value in result.items()}
+    assert metrics == pytest.approx({"test/accuracy": 2 / 3, "test/accuracy_moved": 1 / 3})
+
+
+def test_one_test_dataloader_gives_no_moved_accuracy():
+    task = ImageClassification(_Copy, "none", num_classes=3)
+    [metrics] = _trainer().test(task, _loader([0, 1], [0, 1]), verbose=False)
+    assert metrics == {"test/accuracy": 1.0}
+
+
+def test_validation_loss_is_not_smoothed():
+    task = ImageClassification(_Copy, "none", num_classes=3, label_smoothing=0.5)
+    [metrics] = _trainer().validate(task, _loader([0, 1, 2], [0, 1, 1]), verbose=False)
+    logits = 5.0 * torch.eye(3)[[0, 1, 1]]
+    assert metrics["val/loss"] == pytest.approx(nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])).item())
+    assert metrics["val/accuracy"] == pytest.approx(2 / 3)
+
+
+def test_predictions_are_classes_with_their_probabilities():
+    task = ImageClassification(_Copy, "none", num_classes=3)
+    [batch] = _trainer().predict(task, _loader([2, 0], [0, 1]))
+    assert batch["label"].tolist() == [2, 0]
+    assert batch["prediction"].tolist() == [0, 1]
+    expected = torch.tensor([5.0, 0.0, 0.0]).softmax(0)[0].item()
+    assert batch["probability"].tolist() == pytest.approx([expected, expected])
+
+
+@pytest.mark.parametrize(("option", "value"), [("num_classes", 1), ("label_smoothing", 1.0), ("label_smoothing", -0.1)])
+def test_options_out_of_range_are_refused(option, value):
+    with pytest.raises(ValueError, match=f"{option} is {value}"):
+        ImageClassification(_Copy, "none", **{option: value})
