@@ -1,0 +1,178 @@
+"""The attach engine: swaps a host's attention modules for ones with a relative encoding, and back.
+
+A module is swapped by giving it another class, a subclass of its own, and the encoding as a new child. So everything
+else about it stays what it was: parameters and their names, hooks, mode, device, and references to it held elsewhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.relations import Relation
+
+_SETTINGS = "relbias_settings"
+
+
+@dataclass(frozen=True)
+class Site:
+    """An attention module of a host.
+
+    Args:
+        module: the attention module.
+        swapped: the class that takes the place of the module's class, a subclass of it whose attribute `host_class`
+            is the module's class; it finds its encoding at `self.encoding`.
+        num_heads: H.
+        head_dim: D.
+        weight: a parameter that tells the dtype and device of the encoding.
+    """
+
+    module: nn.Module
+    swapped: type[nn.Module]
+    num_heads: int
+    head_dim: int
+    weight: Tensor
+
+
+def attach(
+    root: nn.Module,
+    sites: Sequence[Site],
+    encoding: EncodingSpec | Encoding,
+    relation: Relation,
+    *,
+    root_class: type[nn.Module] | None = None,
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Give every site an encoding that adds nothing until it is trained.
+
+    Nothing is changed unless everything succeeds.
+
+    Args:
+        root: the module that holds the sites.
+        sites: where.
+        encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all.
+        relation: of the tokens.
+        root_class: the class that takes the place of the root's class, like `Site.swapped`; None for no change.
+        settings: the host's own, which its `attach` takes beside the encoding and its options.
+        options: of the encoding.
+
+    Raises:
+        ValueError: there is an encoding already, or this one cannot be built, start at zero, or sit in attention.
+    """
+    check_free(root)
+    # A built encoding is given a copy for the trial, so that a refusal leaves it as it was too.
+    trial = copy.deepcopy(encoding) if isinstance(encoding, Encoding) else encoding
+    built = [create_encoding(trial, site.num_heads, site.head_dim, relation, **options) for site in sites]
+    for candidate in built:
+        check(candidate, relation)
+        candidate.zero_()
+    if isinstance(encoding, Encoding):
+        encoding.zero_()
+        built = [encoding] * len(sites)
+    for site, new in zip(sites, built, strict=True):
+        site.module.encoding = new.to(device=site.weight.device, dtype=site.weight.dtype).train(site.module.training)
+        site.module.__class__ = site.swapped
+    if root_class is not None:
+        root.__class__ = root_class
+    setattr(root, _SETTINGS, {"encoding": _describe(encoding), **settings, **options})
+
+
+def detach(root: nn.Module) -> None:
+    """Undo `attach`: the root is exactly what it was.
+
+    Raises:
+        ValueError: nothing is attached.
+    """
+    _check_attached(root)
+    for module in list(root.modules()):
+        host_class = getattr(type(module), "host_class", None)
+        if host_class is not None:
+            module.__class__ = host_class
+            if module is not root:
+                del module.encoding
+    delattr(root, _SETTINGS)
+
+
+def check_free(root: nn.Module) -> None:
+    """Refuse a module that has an encoding attached.
+
+    Raises:
+        ValueError: it has.
+    """
+    if hasattr(root, _SETTINGS):
+        raise ValueError(f"{_name(root)} has an encoding attached; call detach(model) before another attach")
+
+
+def settings(root: nn.Module) -> dict[str, Any]:
+    """The arguments that give an equal model the same encodings: names, numbers and lists, nothing else.
+
+    Raises:
+        ValueError: nothing is attached, or what is attached cannot be said in plain values.
+    """
+    _check_attached(root)
+    try:
+        return json.loads(json.dumps(getattr(root, _SETTINGS)))
+    except TypeError:
+        raise ValueError(
+            "the settings of an encoding given as an object or a function cannot be written down; "
+            "attach one by name, with options, to have settings"
+        ) from None
+
+
+def update_settings(root: nn.Module, **changed: Any) -> None:
+    """Note host settings that were changed after `attach`."""
+    setattr(root, _SETTINGS, getattr(root, _SETTINGS) | changed)
+
+
+def encodings(root: nn.Module) -> list[Encoding]:
+    """The encodings attached, each once.
+
+    Raises:
+        ValueError: nothing is attached.
+    """
+    _check_attached(root)
+    sites = (module for module in root.modules() if hasattr(type(module), "host_class") and module is not root)
+    found: list[Any] = [module.encoding for module in sites]
+    return list({id(encoding): encoding for encoding in found}.values())
+
+
+def check(encoding: Encoding, relation: Relation) -> None:
+    """Refuse an encoding that cannot sit in attention, or an already built one over another kind of relation.
+
+    Of the relation given, the class and the number of prefix tokens count; the size is the encoding's own.
+
+    Raises:
+        ValueError: says what is wrong.
+    """
+    if hasattr(encoding, "embed"):
+        raise ValueError(f"{encoding.label} is applied at the input, not in attention, and cannot be attached")
+    own = encoding.relation
+    for given in own.values() if isinstance(own, Mapping) else (own,):
+        kinds = [(type(r), getattr(r, "prefix_tokens", 0)) for r in (given, relation)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"the encoding was built over {given!r}, this model needs one like {relation!r}")
+
+
+def _check_attached(root: nn.Module) -> None:
+    if not hasattr(root, _SETTINGS):
+        raise ValueError(f"{_name(root)} has no encoding attached; call attach(model, encoding) first")
+
+
+def _name(root: nn.Module) -> str:
+    return getattr(type(root), "host_class", type(root)).__name__
+
+
+def _describe(encoding: Any) -> Any:
+    """The encoding as its name, where it has one: a class by its name, a mapping key by key."""
+    if isinstance(encoding, Mapping):
+        return {key: _describe(value) for key, value in encoding.items()}
+    if isinstance(encoding, type) and issubclass(encoding, Encoding):
+        return getattr(encoding, "name", encoding)
+    return encoding

@@ -1,0 +1,184 @@
+"""Attach relative encodings to timm's models, detach them, describe them and resize them."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any
+
+from torch import nn
+
+from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.plugins import engine
+from relbias.plugins.grids import Unit, resize_encodings
+from relbias.plugins.timm.vision_transformer import (
+    ROOT_CLASSES,
+    FixedGridAttention,
+    architectures,
+    find,
+    find_sites,
+)
+from relbias.relations import Grid
+
+
+def attach(
+    model: nn.Module,
+    encoding: EncodingSpec | Encoding,
+    *,
+    grid: tuple[int, int] | None = None,
+    **options: Any,
+) -> None:
+    """Give every attention layer of a timm vision transformer a relative encoding, in place.
+
+    The output stays exactly what it was until training moves the encoding. Parameters keep their names; new ones are
+    at `blocks.0.attn.encoding.*`. The grid is that of each call's image; prefix tokens (class, distillation,
+    registers) are the model's. Give the optimizer the new parameters: attach before building it.
+
+    Args:
+        model: a VisionTransformer or VisionTransformerDistilled of timm, or a module with exactly one inside, like
+            the model with features_only=True.
+        encoding: a name, a mapping of names whose terms are summed, a callable that is given (num_heads, head_dim,
+            relation), built once per layer; or an encoding already built, which is set to zero and shared by all
+            layers. Over a `Grid`.
+        grid: (height, width) of the tables, in patches; the model's own grid by default.
+        **options: of the encoding.
+
+    Raises:
+        ValueError: the model is not supported (the message names the nearest that is), has an encoding already, or
+            the encoding does not suit it. The model is then as it was.
+
+    Example:
+        >>> import timm
+        >>> model = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=1)
+        >>> attach(model, encoding="table")
+        >>> model.blocks[0].attn.encoding
+        Table(num_heads=3, head_dim=64, relation=Grid(height=4, width=4, prefix_tokens=1, max_distance=None))
+    """
+    root = find(model)
+    engine.check_free(root)
+    sites = find_sites(root)
+    size = tuple(root.patch_embed.grid_size if grid is None else grid)
+    if len(size) != 2:
+        raise ValueError(f"grid is (height, width), in patches, got {grid!r}")
+    engine.attach(
+        root,
+        sites,
+        encoding,
+        Grid(*size, prefix_tokens=root.num_prefix_tokens),
+        root_class=ROOT_CLASSES.get(type(root)),
+        settings={"grid": size},
+        options=options,
+    )
+
+
+def detach(model: nn.Module) -> None:
+    """Undo `attach`, in place: the model is what it was, without the encodings and what they learned.
+
+    Args:
+        model: given to `attach` before.
+
+    Raises:
+        ValueError: nothing is attached.
+    """
+    engine.detach(find(model))
+
+
+def settings(model: nn.Module) -> dict[str, Any]:
+    """What `attach` needs to give an equal model the same encodings: `attach(fresh, **settings)`, then load weights.
+
+    Args:
+        model: given to `attach` before.
+
+    Returns:
+        A dict of plain values, to be kept beside the checkpoint, as JSON for example.
+
+    Raises:
+        ValueError: nothing is attached, or the encoding was given as an object or a function.
+
+    Example:
+        >>> import timm
+        >>> model = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=1)
+        >>> attach(model, encoding="shaw", max_distance=3)
+        >>> settings(model)
+        {'encoding': 'shaw', 'grid': [4, 4], 'max_distance': 3}
+    """
+    return engine.settings(find(model))
+
+
+def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> None:
+    """Give the attached tables the offsets of another grid, in place. A smaller image needs no resize.
+
+    With "patch" an offset of d patches keeps its numbers and those beyond the old grid start as the farthest one in
+    their direction; with "image" an offset keeps its numbers where it is the same part of the image, read bicubically
+    between offsets. Codes of prefix tokens are kept. Tables are new parameters: build the optimizer afterwards.
+
+    Args:
+        model: given to `attach` before.
+        grid: (height, width) of the new grid, in patches.
+        unit: "patch", for more or fewer patches of the same scale, or "image", for the same images cut finer.
+
+    Raises:
+        ValueError: nothing is attached, the encoding has no tables, or an argument is wrong.
+
+    Example:
+        >>> import timm, torch
+        >>> model = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=1, dynamic_img_size=True)
+        >>> attach(model, encoding="table")
+        >>> resize(model, (6, 6))
+        >>> model(torch.zeros(1, 3, 96, 96)).shape
+        torch.Size([1, 1000])
+    """
+    root = find(model)
+    encodings = engine.encodings(root)
+    if len(grid) != 2:
+        raise ValueError(f"grid is (height, width), in patches, got {grid!r}")
+    resize_encodings(encodings, *grid, unit)
+    engine.update_settings(root, grid=tuple(grid))
+
+
+def attn_layer(
+    encoding: EncodingSpec | Encoding, *, grid: tuple[int, int], prefix_tokens: int = 1, **options: Any
+) -> type[FixedGridAttention]:
+    """An attention class for `timm.create_model(..., attn_layer=...)`, to train with an encoding from scratch.
+
+    Such a model does not tell its layers the grid of a call, so every image must have the one given here. For images
+    of several sizes, and for trained weights, use `attach`.
+
+    Args:
+        encoding: as in `attach`; it starts as it does when trained from scratch, not at zero.
+        grid: (height, width), in patches.
+        prefix_tokens: P, how many class and register tokens the model has.
+        **options: of the encoding.
+
+    Raises:
+        ValueError: the grid is wrong; when the model is created, if the encoding does not suit it.
+
+    Example:
+        >>> import timm
+        >>> layer = attn_layer("rope_axial", grid=(4, 4), prefix_tokens=1)
+        >>> timm.create_model("vit_tiny_patch16_224", img_size=64, depth=1, attn_layer=layer).blocks[0].attn.encoding
+        AxialRoPE(num_heads=3, head_dim=64, relation=Grid(height=4, width=4, prefix_tokens=1, max_distance=None))
+    """
+    relation = Grid(*grid, prefix_tokens=prefix_tokens)
+
+    class Layer(FixedGridAttention):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            built = create_encoding(encoding, self.num_heads, self.head_dim, relation, **options)
+            engine.check(built, relation)
+            self.encoding = built.to(device=self.qkv.weight.device, dtype=self.qkv.weight.dtype)
+            self.__class__ = FixedGridAttention  # ty: ignore[invalid-assignment]  # a class that pickle finds
+
+    return Layer
+
+
+def list_models(pattern: str = "*") -> list[str]:
+    """The names of timm's architectures that `attach` supports.
+
+    Args:
+        pattern: which ones, with the wildcards * and ?.
+
+    Example:
+        >>> list_models("deit_tiny_*")
+        ['deit_tiny_distilled_patch16_224', 'deit_tiny_patch16_224']
+    """
+    return fnmatch.filter(architectures(), pattern)

@@ -1,0 +1,143 @@
+"""What cannot be attached is refused in one line and leaves the model as it was."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import relbias as rb
+from relbias.plugins.timm import attach, attn_layer, detach, resize, settings
+
+
+def snapshot(model):
+    return (
+        [type(module) for module in model.modules()],
+        {key: value.clone() for key, value in model.state_dict().items()},
+        {key for module in model.modules() for key in vars(module)},
+    )
+
+
+def same(a, b):
+    return (
+        a[0] == b[0]
+        and a[2] == b[2]
+        and a[1].keys() == b[1].keys()
+        and all(torch.equal(a[1][k], b[1][k]) for k in a[1])
+    )
+
+
+def built(prefix_tokens=1, heads=3, name="table"):
+    return rb.create_encoding(name, heads, 64, rb.relations.Grid(4, 4, prefix_tokens=prefix_tokens))
+
+
+class FailsInLaterLayers:
+    def __init__(self):
+        self.layers = 0
+
+    def __call__(self, num_heads, head_dim, relation):
+        self.layers += 1
+        if self.layers > 1:
+            raise ValueError("no more")
+        return rb.encodings.Table(num_heads, head_dim, relation)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options", "message"),
+    [
+        ("t5", {}, "'t5' takes the relation Sequence, got Grid"),
+        ("alibi", {}, "'alibi' takes the relation Sequence"),
+        ("rope", {}, "'rope' takes the relation Sequence"),
+        ("learned", {}, "'learned' is applied at the input"),
+        ("sinusoidal", {}, "'sinusoidal' is applied at the input"),
+        ("tabel", {}, "did you mean 'table'"),
+        ("shaw", {"max_distanze": 3}, "did you mean 'max_distance'"),
+        ({"a": "table", "b": "rope"}, {}, "'rope' takes the relation Sequence"),
+        (FailsInLaterLayers(), {}, "no more"),
+        (built(prefix_tokens=2), {}, r"built over Grid\(.*prefix_tokens=2.*needs one like Grid\(.*prefix_tokens=1"),
+        (built(heads=2), {}, "built for 2 heads"),
+        (built(), {"max_distance": 2}, "already built"),
+        (
+            rb.create_encoding("t5", 3, 64),
+            {},
+            r"built over Sequence\(.*\), this model needs one like Grid",
+        ),
+        ("table", {"grid": (4, 4, 4)}, r"grid is \(height, width\)"),
+        ("table", {"grid": (0, 4)}, "height must be"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_refused_encodings_change_nothing(make_vit, encoding, options, message):
+    model = make_vit()
+    before = snapshot(model)
+    weights = [p.clone() for p in encoding.parameters()] if isinstance(encoding, nn.Module) else []
+    with pytest.raises(ValueError, match=message):
+        attach(model, encoding, **options)
+    assert same(snapshot(model), before)
+    for kept, parameter in zip(weights, encoding.parameters() if weights else [], strict=True):
+        assert torch.equal(kept, parameter)
+    attach(model, "table")
+
+
+def test_attach_twice_and_detach_without_attach(make_vit):
+    model = make_vit()
+    for call in (detach, settings, lambda m: resize(m, (4, 4))):
+        with pytest.raises(ValueError, match="VisionTransformer has no encoding attached; call attach"):
+            call(model)
+    attach(model, "table")
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="VisionTransformer has an encoding attached; call detach"):
+        attach(model, "shaw")
+    assert same(snapshot(model), before)
+    detach(model)
+    with pytest.raises(ValueError, match="no encoding attached"):
+        detach(model)
+
+
+def small(name, **arguments):
+    return timm.create_model(name, depth=1, embed_dim=64, num_heads=2, **arguments)
+
+
+class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("create", "message"),
+    [
+        (
+            lambda: timm.create_model("resnet10t"),
+            "resnet10t is not supported: it is not a VisionTransformer",
+        ),
+        (
+            lambda: timm.create_model("beit_base_patch16_224", depth=1),
+            r"beit_base.* nearest supported model is '",
+        ),
+        (lambda: small("vit_huge_patch14_xp_224"), "attend by ParallelScalingBlock.*nearest supported model is 'vit_"),
+        (lambda: small("vit_dwee_patch16_reg1_gap_256"), "attend by DiffAttention"),
+        (lambda: timm.create_model("vit_tiny_r_s16_p8_224", depth=1), "patch embedding is a HybridEmbed"),
+        (lambda: small("vit_tiny_patch16_224", patch_drop_rate=0.5), "drops patches in training"),
+        (lambda: OwnTransformer(depth=1, embed_dim=64, num_heads=2), "OwnTransformer is not supported: its class"),
+        (lambda: nn.ModuleList([small("vit_tiny_patch16_224") for _ in range(2)]), "2 vision transformers inside"),
+        (lambda: nn.Linear(2, 2), "Linear is not supported"),
+        (
+            lambda: timm.create_model("vit_tiny_patch16_224", depth=1, attn_layer=attn_layer("table", grid=(14, 14))),
+            "created with relative attention",
+        ),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
+def test_refused_models_stay_as_they_were(create, message):
+    model = create()
+    before = snapshot(model)
+    with pytest.raises(ValueError, match=message):
+        attach(model, "table")
+    assert same(snapshot(model), before)
+
+
+def test_attn_layer_refusals():
+    with pytest.raises(ValueError, match="height must be"):
+        attn_layer("table", grid=(0, 4))
+    for encoding, message in (("tabel", "did you mean 'table'"), ("learned", "'learned' is applied at the input")):
+        layer = attn_layer(encoding, grid=(4, 4))
+        with pytest.raises(ValueError, match=message):
+            timm.create_model("vit_tiny_patch16_224", depth=1, attn_layer=layer)

@@ -1,0 +1,209 @@
+"""attach changes nothing until training does, whatever the member of the family; detach undoes it."""
+
+import pytest
+import timm
+import torch
+
+import relbias as rb
+from relbias.plugins.engine import encodings
+from relbias.plugins.timm import attach, detach
+
+FAMILY = {
+    "plain": ("vit_tiny_patch16_224", {}),
+    "distilled": ("deit_tiny_distilled_patch16_224", {}),
+    "registers": ("vit_base_patch16_reg4_gap_256", {"embed_dim": 128, "num_heads": 4}),
+    "no class token": ("vit_tiny_patch16_224", {"class_token": False, "global_pool": "avg"}),
+    "dynamic size": ("vit_tiny_patch16_224", {"dynamic_img_size": True}),
+    "qk norm": ("vit_tiny_patch16_224", {"qk_norm": True, "scale_attn_norm": True}),
+    "layer scale": ("vit_small_patch14_dinov2", {"img_size": 56, "embed_dim": 96, "num_heads": 2}),
+    "post norm": ("vit_base_patch16_rpn_224", {"embed_dim": 96, "num_heads": 3}),
+    "parallel": ("vit_small_patch16_18x2_224", {"embed_dim": 96, "num_heads": 3}),
+    "attention pool": ("vit_base_patch16_siglip_224", {"embed_dim": 160, "num_heads": 2}),
+}
+ENCODINGS = ("table", "shaw", "rope_axial")
+
+
+@pytest.fixture(params=FAMILY)
+def model(request, make_vit):
+    name, arguments = FAMILY[request.param]
+    return make_vit(name, **arguments)
+
+
+def images_for(model, batch=2):
+    return torch.randn(batch, 3, *model.patch_embed.img_size, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "none", {"a": "table", "b": "rope_axial"}], ids=str)
+def test_exactly_unchanged_until_moved_and_after_detach(model, train, encoding):
+    images = images_for(model)
+    keys, classes = list(model.state_dict()), [type(module) for module in model.modules()]
+    with torch.no_grad():
+        before = model(images)
+        attach(model, encoding)
+        assert set(keys) <= set(model.state_dict())
+        assert (model(images) - before).abs().max() == 0.0
+        train(model)
+        if encoding != "none":
+            assert (model(images) - before).abs().max() > 1e-3
+        detach(model)
+        assert (model(images) - before).abs().max() == 0.0
+    assert list(model.state_dict()) == keys
+    assert [type(module) for module in model.modules()] == classes
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_first_step_moves_every_layer(model, encoding):
+    images = images_for(model)
+    before = model(images)
+    attach(model, encoding)
+    out = model(images)
+    assert (out - before).abs().max() <= 1e-6 * max(1.0, float(before.detach().abs().max()))
+    out.square().sum().backward()
+    attached = encodings(model)
+    assert len(attached) == sum(type(m).__name__ == "RelativeAttention" for m in model.modules()) >= 2
+    for layer in attached:
+        assert any(parameter.grad.abs().max() > 0 for parameter in layer.parameters())
+
+
+def test_pooling_is_not_a_site(make_vit):
+    model = make_vit("vit_base_patch16_siglip_224", embed_dim=160, num_heads=2)
+    attach(model, "table")
+    assert [name for name in model.state_dict() if "encoding" in name] == [
+        "blocks.0.attn.encoding.table",
+        "blocks.1.attn.encoding.table",
+    ]
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(192, 3), (144, 2), (96, 3), (160, 2)])
+def test_exact_at_any_head_size(make_vit, dim, heads):
+    model = make_vit(embed_dim=dim, num_heads=heads)
+    images = images_for(model)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, "table")
+        assert (model(images) - before).abs().max() == 0.0
+
+
+def test_without_fused_attention(make_vit, train):
+    model = make_vit()
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    images = images_for(model)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, "table")
+        assert (model(images) - before).abs().max() == 0.0
+        train(model)
+        unfused = model(images)
+        for block in model.blocks:
+            block.attn.fused_attn = True
+        torch.testing.assert_close(unfused, model(images), rtol=1e-5, atol=1e-5)
+
+
+def test_gated_attention(make_vit):
+    model = make_vit()
+    torch.manual_seed(3)
+    attention = timm.layers.Attention(192, num_heads=3, qkv_bias=True, gated=True).eval()
+    model.blocks[0].attn = attention
+    images = images_for(model)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, "table")
+        assert (model(images) - before).abs().max() == 0.0
+
+
+@pytest.mark.parametrize("mask", ["boolean", "float", "causal"])
+def test_users_mask_joins_the_encoding(make_vit, train, bias_mask, mask):
+    model = make_vit()
+    table = rb.create_encoding("table", 3, 64, rb.relations.Grid(4, 4, prefix_tokens=1))
+    images = images_for(model)
+    given = torch.rand(17, 17, generator=torch.Generator().manual_seed(4))
+    allowed = (given > 0.3) | torch.eye(17, dtype=torch.bool)
+    arguments = {
+        "boolean": {"attn_mask": allowed},
+        "float": {"attn_mask": given},
+        "causal": {"is_causal": True},
+    }[mask]
+    added = {
+        "boolean": torch.zeros(17, 17).masked_fill(~allowed, -torch.inf),
+        "float": given,
+        "causal": torch.full((17, 17), -torch.inf).triu(1),
+    }[mask]
+    with torch.no_grad():
+        plain = model.forward_features(images, **arguments)
+        attach(model, table)
+        torch.testing.assert_close(model.forward_features(images, **arguments), plain, rtol=0, atol=1e-6)
+        train(model)
+        out = model.forward_features(images, **arguments)
+        detach(model)
+        wanted = model.forward_features(images, attn_mask=bias_mask(table.table, (4, 4), (4, 4), 1) + added)
+        torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-5)
+        assert (out - plain).abs().max() > 1e-3
+
+
+def test_keeps_parameters_hooks_mode_and_dtype(make_vit):
+    model = make_vit(attn_drop_rate=0.5).double()
+    model.blocks[1].attn.train()
+    attention, calls = model.blocks[0].attn, []
+    attention.register_forward_hook(lambda *_: calls.append("hook"))
+    weight = attention.qkv.weight
+    attach(model, "table")
+    assert model.blocks[0].attn is attention
+    assert attention.qkv.weight is weight
+    assert attention.encoding.table.dtype == torch.float64
+    assert not attention.encoding.training
+    assert model.blocks[1].attn.encoding.training
+    images = images_for(model).double()
+    assert (model(images) - model(images)).abs().max() > 1e-6  # the second layer, in training mode, drops weights
+    assert calls == ["hook", "hook"]
+    model.eval()
+    assert torch.equal(model(images), model(images))
+
+
+def test_new_parameters_train_in_a_frozen_model(make_vit):
+    model = make_vit().requires_grad_(False)
+    attach(model, "table")
+    model(images_for(model)).square().sum().backward()
+    trained = [name for name, parameter in model.named_parameters() if parameter.grad is not None]
+    assert trained == ["blocks.0.attn.encoding.table", "blocks.1.attn.encoding.table"]
+
+
+def test_built_encoding_is_shared(make_vit):
+    model = make_vit()
+    encoding = rb.create_encoding("table", 3, 64, rb.relations.Grid(4, 4, prefix_tokens=1))
+    images = images_for(model)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, encoding)
+        assert (model(images) - before).abs().max() == 0.0
+    assert model.blocks[0].attn.encoding is encoding
+    assert model.blocks[1].attn.encoding is encoding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_small_patch16_224",
+        "deit_tiny_distilled_patch16_224",
+        "vit_base_patch16_reg4_gap_256",
+        "vit_little_patch16_reg4_gap_256",
+        "vit_small_patch14_dinov2",
+        "vit_base_patch16_siglip_224",
+        "vit_so400m_patch14_siglip_224",
+        "deit3_small_patch16_224",
+        "vit_base_patch16_clip_224",
+        "aimv2_large_patch14_224",
+    ],
+)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_architectures_at_their_own_size(make_vit, train, name, encoding):
+    size = 224 if "dinov2" in name else None
+    model = make_vit(name, img_size=size) if size else make_vit(name, img_size=int(name.rsplit("_", 1)[1]))
+    images = images_for(model, batch=1)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, encoding)
+        assert (model(images) - before).abs().max() == 0.0
+        train(model)
+        assert (model(images) - before).abs().max() > 1e-3
