@@ -57,5 +57,5 @@ def _block(call: Call, q: Tensor, k: Tensor, rows: slice) -> Tensor:
         if part is not None:
             logits = logits + part
     logits = hide(logits, call.masks.allowed(rows, q.device))
-    weights = safe_softmax(logits) if call.terms.entries or not call.masks.empty else logits.softmax(dim=-1)
+    weights = safe_softmax(logits) if call.may_hide else logits.softmax(dim=-1)
     return drop(weights, q.shape[2], rows, call.dropout_p) @ call.v

@@ -81,6 +81,11 @@ class Call:
         """In which biases and sums are computed: at least float32."""
         return torch.promote_types(self.q.dtype, torch.float32)
 
+    @property
+    def may_hide(self) -> bool:
+        """Whether a logit can be -inf: by a mask, or by a bias, whose values are not looked at."""
+        return not self.masks.empty or "b" in self.terms.names
+
     def factor(self) -> float | Tensor:
         """c, as a number or (H, 1, 1)."""
         return self.scale[:, None, None].to(self.dtype) if isinstance(self.scale, Tensor) else self.scale

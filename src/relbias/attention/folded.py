@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from relbias.attention.call import Call
 from relbias.attention.implementation import Implementation
 from relbias.attention.lookup import added_rows
-from relbias.attention.masks import hide
+from relbias.attention.masks import empty_rows, hide
 from relbias.relations.base import ALL_ROWS
 
 scaled_dot_product_attention = torch.nn.functional.scaled_dot_product_attention
@@ -48,15 +46,14 @@ class Folded(Implementation):
             causal = call.masks.is_causal
             out = scaled_dot_product_attention(q, k, call.v, dropout_p=call.dropout_p, is_causal=causal, scale=scale)
             return out.to(dtype), None
-        # A query without keys: let it see all of them, then discard what it got.
-        if mask.dtype == torch.bool:
-            empty = ~mask.any(dim=-1, keepdim=True)
-            mask = mask | empty
-        else:
-            empty = (mask == -math.inf).all(dim=-1, keepdim=True)
-            mask = mask.masked_fill(empty, 0.0)
+        empty = None
+        if call.may_hide:
+            # A query without keys: let it see all of them, then discard what it got.
+            boolean = mask.dtype == torch.bool
+            empty = ~mask.any(dim=-1, keepdim=True) if boolean else empty_rows(mask)
+            mask = mask | empty if boolean else mask.masked_fill(empty, 0.0)
         out = scaled_dot_product_attention(q, k, call.v, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
-        return out.masked_fill(empty, 0.0).to(dtype), None
+        return (out if empty is None else out.masked_fill(empty, 0.0)).to(dtype), None
 
 
 def _mask(call: Call) -> Tensor | None:
