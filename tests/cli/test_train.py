@@ -237,6 +237,12 @@ def test_check_refuses_what_does_not_exist(tmp_path, capsys):
     assert f"{overlay}: there is no encoding 'shew'" in capsys.readouterr().err
 
 
+def test_a_configuration_without_a_seed_has_seed_0(tiny):
+    config = train.merge(train.parse(tiny).sources)
+    del config["seed_everything"]
+    assert train.build(config, with_trainer=False).dump()["seed_everything"] == 0
+
+
 def test_labels():
     assert (
         run_folder.label({"offset": {"class_path": "relbias.encodings.Table", "init_args": {}}, "b": "t5"})

@@ -76,7 +76,6 @@ def fit(argv: Sequence[str]) -> Path:
     config = merge(arguments.sources)
     given = arguments.options.get("run_dir")
     run_dir = Path(given) if given else run_folder.default_path(arguments.configs[0], config)
-    run_folder.check_free(run_dir)
     try:
         experiment = build(config, run_dir)
     except ValueError as error:
