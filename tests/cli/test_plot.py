@@ -1,4 +1,5 @@
 import csv
+import sys
 
 import pytest
 
@@ -38,3 +39,8 @@ def test_what_cannot_be_drawn(run_dir, tmp_path, relbias_fails):
     assert "`relbias fit` writes it" in relbias_fails("plot", "training", tmp_path)
     (tmp_path / "file").write_text("")
     assert "give another folder with -o" in relbias_fails("plot", "bias", run_dir, "-o", tmp_path / "file" / "x")
+
+
+def test_a_missing_extra(monkeypatch, run_dir, relbias_fails):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert relbias_fails("plot", "bias", run_dir) == "matplotlib is not installed; run: pip install 'relbias[plot]'"

@@ -249,3 +249,14 @@ def test_labels():
         == "table+t5"
     )
     assert run_folder.label("a/b") == "a_b"
+
+
+@pytest.mark.parametrize("command", ["fit", "test", "table", "plot"])
+def test_training_without_its_extra(command, monkeypatch, run_dir, relbias_fails):
+    for name in [name for name in sys.modules if name.startswith(("relbias.cli.", "relbias.tasks", "relbias.data"))]:
+        if name != "relbias.cli.main":
+            monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lightning"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    argv = {"fit": ["-c", "vision/digits"], "test": [run_dir], "table": ["vision/digits"], "plot": ["bias", run_dir]}
+    assert relbias_fails(command, *argv[command]) == "lightning is not installed; run: pip install 'relbias[train]'"
