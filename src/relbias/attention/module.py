@@ -94,11 +94,18 @@ class RelativeAttention(nn.Module):
         if isinstance(scale, str) and scale != "paper":
             raise ValueError(f'scale is a number, "paper" or None, got {scale!r}')
         self.scale = self.encoding.paper_scale if scale == "paper" else scale
+        self._reset_projections()
 
     def reset_parameters(self) -> None:
-        """Give every parameter its start."""
-        for module in (self.q_proj, self.k_proj, self.v_proj, self.out_proj, self.encoding):
-            module.reset_parameters()
+        """Give every parameter its start: projections are drawn as in nn.MultiheadAttention (Xavier), biases are zero."""
+        self._reset_projections()
+        self.encoding.reset_parameters()
+
+    def _reset_projections(self) -> None:
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(projection.weight)
+            if projection.bias is not None:
+                nn.init.zeros_(projection.bias)
 
     def forward(
         self,

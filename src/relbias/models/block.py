@@ -44,7 +44,11 @@ class TransformerBlock(nn.Module):
         self.attention = RelativeAttention(dim, num_heads, encoding, relation, dropout=dropout)
         self.norm2 = nn.LayerNorm(dim)
         width = int(dim * mlp_ratio)
-        self.mlp = nn.Sequential(nn.Linear(dim, width), nn.GELU(), nn.Linear(width, dim))
+        layers = nn.Linear(dim, width), nn.Linear(width, dim)
+        for layer in layers:
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.mlp = nn.Sequential(layers[0], nn.GELU(), layers[1])
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, **arguments: Any) -> Tensor:

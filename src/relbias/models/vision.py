@@ -98,4 +98,4 @@ class VisionTransformer(nn.Module):
             x = self.position.embed(x, self.position.grid_index(height, width))
         for block in self.blocks:
             x = block(x, index=block.attention.encoding.grid_index(height, width))
-        return self.head(self.norm(x).mean(dim=1))
+        return self.head(self.norm(x.mean(dim=1)))
