@@ -102,6 +102,13 @@ def test_a_logger_is_added_to_metrics_csv_and_writes_into_the_folder(tmp_path, t
     assert cli.main(["validate", str(path)]) == 0
 
 
+def test_a_callback_is_added(tmp_path, tiny):
+    callback = "{class_path: lightning.pytorch.callbacks.LearningRateMonitor}"
+    assert cli.main(["fit", *tiny, "--trainer.callbacks", callback, "--run_dir", str(tmp_path / "run")]) == 0
+    assert any(name.startswith("lr-AdamW") for name in metrics(tmp_path / "run")[0])
+    assert (tmp_path / "run" / "checkpoints" / "best.ckpt").is_file()
+
+
 @pytest.mark.parametrize(
     "spec",
     [

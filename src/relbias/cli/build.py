@@ -59,13 +59,12 @@ class Experiment(LightningCLI):
             return None
         if self.run_dir is None:
             return super().instantiate_trainer(logger=False, enable_checkpointing=False)
-        given = self.config_init["trainer"]["logger"]
-        loggers = given if isinstance(given, list) else [given] if isinstance(given, Logger) else []
+        loggers = [logger for logger in _as_list(self.config_init["trainer"]["logger"]) if isinstance(logger, Logger)]
         metrics = CSVLogger(
             save_dir=str(self.run_dir), name="", version=""
         )  # metrics.csv lies in the run folder itself
         self.config_init["trainer"]["callbacks"] = [
-            *(self.config_init["trainer"]["callbacks"] or []),
+            *_as_list(self.config_init["trainer"]["callbacks"]),
             ModelCheckpoint(
                 dirpath=self.run_dir / "checkpoints",
                 filename="best",
@@ -131,14 +130,15 @@ def _quieten() -> None:
         warnings.filterwarnings("ignore", message)
 
 
+def _as_list(value: Any) -> list:
+    """Where the Trainer takes one or several."""
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+
+
 def _loggers(config: dict[str, Any]) -> list[dict[str, Any]]:
     """The loggers of a configuration that are given by class_path."""
-    given = config.get("trainer", {}).get("logger")
-    return [
-        entry
-        for entry in (given if isinstance(given, list) else [given])
-        if isinstance(entry, dict) and "class_path" in entry
-    ]
+    given = _as_list(config.get("trainer", {}).get("logger"))
+    return [entry for entry in given if isinstance(entry, dict) and "class_path" in entry]
 
 
 def summarize(message: str) -> str:
