@@ -83,7 +83,9 @@ def test_bias_matrix(pair, dtype, causal):
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (32, 256), (64, 512), (128, 1024), (320, 800)])
+@pytest.mark.parametrize(
+    ("num_buckets", "max_distance"), [(32, 128), (32, 256), (64, 512), (128, 1024), (320, 800), (96, 81)]
+)
 def test_buckets_of_every_offset(bidirectional, num_buckets, max_distance):
     offsets = torch.arange(-4096, 4097)
     expected = T5Attention._relative_position_bucket(offsets, bidirectional, num_buckets, max_distance)
