@@ -31,8 +31,9 @@ class Digits(LightningDataModule):
 
     Args:
         batch_size: images per batch.
-        augment: rotate and scale the training images about the centre of the canvas, anew in each epoch; they are
-            never translated, so that the moved test images stay new.
+        augment: share of the training images, 0 to 1, that are rotated and scaled about the centre of the canvas, drawn
+            anew in each epoch; the others stay as sharp as the test images are. None is ever translated, so that the
+            moved test images stay new.
         degrees: greatest rotation to either side, in degrees.
         scale: smallest and greatest factor of the size.
         test_shift: greatest shift of the moved test images, in pixels, at most 4; 0 gives no moved images.
@@ -53,9 +54,9 @@ class Digits(LightningDataModule):
     def __init__(
         self,
         batch_size: int = 64,
-        augment: bool = True,
-        degrees: float = 15.0,
-        scale: tuple[float, float] = (0.85, 1.15),
+        augment: float = 0.75,
+        degrees: float = 20.0,
+        scale: tuple[float, float] = (0.8, 1.2),
         test_shift: int = 4,
         shift_step: int = 2,
         num_workers: int = 0,
@@ -64,6 +65,8 @@ class Digits(LightningDataModule):
         margin = (CANVAS - DIGIT) // 2
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected at least 1")
+        if not 0 <= augment <= 1:
+            raise ValueError(f"augment is {augment}, expected a share from 0 to 1")
         if not (math.isfinite(degrees) and degrees >= 0):
             raise ValueError(f"degrees is {degrees}, expected a finite number of at least 0")
         if not 0 < scale[0] <= scale[1] < math.inf:
@@ -132,7 +135,9 @@ class Digits(LightningDataModule):
 
     def _augmented(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         images, labels = default_collate(samples)
-        return rotate_and_scale(images, self.degrees, self.scale), labels
+        chosen = torch.rand(len(images)) < self.augment
+        augmented = rotate_and_scale(images, self.degrees, self.scale)
+        return torch.where(chosen[:, None, None, None], augmented, images), labels
 
 
 def on_canvas(digits: Tensor, dy: int = 0, dx: int = 0) -> Tensor:
@@ -158,7 +163,7 @@ def on_canvas(digits: Tensor, dy: int = 0, dx: int = 0) -> Tensor:
 
 
 def rotate_and_scale(images: Tensor, degrees: float, scale: tuple[float, float]) -> Tensor:
-    """Rotates and scales each image about its centre by amounts of its own, bilinearly; nothing is translated.
+    """Rotates and scales each image about its centre by amounts of its own, bicubically; nothing is translated.
 
     Args:
         images: (B, C, H, W).
@@ -179,4 +184,4 @@ def rotate_and_scale(images: Tensor, degrees: float, scale: tuple[float, float])
     zero = torch.zeros_like(cos)
     matrix = torch.stack((cos, -sin, zero, sin, cos, zero), dim=-1).view(-1, 2, 3)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    return F.grid_sample(images, grid, mode="bicubic", padding_mode="border", align_corners=False)
