@@ -97,7 +97,7 @@ class RelativeAttention(nn.Module):
         self._reset_projections()
 
     def reset_parameters(self) -> None:
-        """Give every parameter its start: projections are drawn as in nn.MultiheadAttention (Xavier), biases are zero."""
+        """Give every parameter its start: Xavier for projections, as in nn.MultiheadAttention, zero for biases."""
         self._reset_projections()
         self.encoding.reset_parameters()
 
