@@ -172,3 +172,29 @@ def test_another_batch_size():
     attention(tokens(), cache=cache)
     with pytest.raises(ValueError, match=r"holds a batch of 2, got 3; call cache.reset\(\)"):
         attention(tokens(3), cache=cache)
+
+
+def test_changing_the_callers_tensors_afterwards_changes_nothing():
+    torch.manual_seed(0)
+    attention = rb.RelativeAttention(16, 2, "rope")
+    x = torch.randn(2, 3, 16)
+    outs = []
+    for in_place in (True, False):
+        cache, positions, padding = (
+            rb.KVCache(),
+            torch.zeros(2, 1, dtype=torch.long),
+            torch.zeros(2, 1, dtype=torch.bool),
+        )
+        for token in x.split(1, dim=1):
+            y = attention(token, cache=cache, positions=positions, key_padding_mask=padding, is_causal=True)
+            positions = positions.add_(1) if in_place else positions + 1
+        outs.append(y)
+    assert torch.equal(*outs)
+
+
+def test_each_layer_needs_a_cache_of_its_own():
+    cache = rb.KVCache()
+    rb.RelativeAttention(16, 2)(torch.randn(1, 3, 16), cache=cache)
+    with pytest.raises(ValueError, match="each layer needs a cache of its own"):
+        rb.RelativeAttention(16, 4)(torch.randn(1, 3, 16), cache=cache)
+    assert cache.length == 3

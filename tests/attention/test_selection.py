@@ -182,3 +182,22 @@ def test_explain_and_supports_check_the_call_as_attention_does():
 
 def test_the_list_is_in_the_order_of_auto():
     assert rb.list_implementations() == NAMES
+
+
+def test_a_size_left_open_in_export_does_not_decide():
+    module = rb.RelativeAttention(16, 2, "shaw").eval()
+    x = torch.randn(2, 5, 16)
+    exported = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    y = torch.randn(7, 5, 16)
+    torch.testing.assert_close(exported.module()(y), module(y))
+
+
+@pytest.mark.parametrize("implementation", NAMES)
+def test_shapes_without_values(implementation):
+    q = torch.zeros(2, 4, 3, 8, device="meta")
+    assert rb.relative_attention(q, q, q, is_causal=True, implementation=implementation).shape == q.shape
+
+
+def test_explain_names_the_nearest_argument():
+    with pytest.raises(TypeError, match="did you mean 'is_causal'"):
+        rb.explain(*qkv(), is_casual=True)

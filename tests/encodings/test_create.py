@@ -37,7 +37,7 @@ def test_a_built_encoding_is_shared_and_must_fit():
         (lambda: rb.create_encoding({}, 4, 16), "at least one"),
         (lambda: rb.create_encoding({"a.b": "t5"}, 4, 16), "identifiers"),
         (lambda: rb.create_encoding({"a": "sinusoidal"}, 4, 16), "applied at the input"),
-        (lambda: rb.create_encoding("t5", 0, 16), "at least one head"),
+        (lambda: rb.create_encoding("t5", 0, 16), "num_heads must be an integer of at least 1"),
     ],
 )
 def test_refusals_name_what_was_given_and_what_to_do(call, message):
@@ -114,6 +114,47 @@ def test_papers_scales_of_a_sum_must_agree():
 def test_an_index_of_another_relation_is_refused():
     with pytest.raises(ValueError, match="'table' takes an index made by Hops"):
         Table(4, 16, Hops(3))(Sequence(3)(5))
+
+
+@pytest.mark.parametrize(
+    ("name", "relation", "index"),
+    [
+        ("table", Hops(20), lambda: Hops(5)(torch.zeros(3, 3, dtype=torch.long))),
+        ("table", Hops(5), lambda: Hops(5, prefix_tokens=1)(torch.zeros(3, 3, dtype=torch.long))),
+        ("table", Sequence(128), lambda: Sequence(3)(5)),
+        ("table", Grid(2, 5), lambda: Grid(5, 2)()),
+        ("shaw", Sequence(), lambda: Sequence(3)(5)),
+        ("rope_axial", Grid(3, 3), lambda: Grid(3, 3, prefix_tokens=1)()),
+        ("t5", Sequence(), lambda: "x"),
+    ],
+)
+def test_an_index_with_other_codes_is_refused(name, relation, index):
+    encoding = rb.create_encoding(name, 4, 16, relation)
+    with pytest.raises(ValueError, match="takes an index made by"):
+        encoding(index())
+
+
+def test_encodings_without_a_size_take_the_index_of_another_grid():
+    for name in ("rope_axial", "shaw"):
+        assert rb.create_encoding(name, 4, 16, Grid(3, 3))(Grid(9, 4)()).names
+
+
+def test_strength_scales_u_and_keeps_infinite_biases():
+    class Column(rb.Encoding):
+        name = "test_column"
+
+        def forward(self, index, *, x=None, attention=None):
+            bias = torch.zeros(self.num_heads, *index.shape).masked_fill(torch.eye(index.shape[0]).bool(), -torch.inf)
+            return rb.Terms(b=bias, u=torch.ones(self.num_heads, self.head_dim))
+
+    encoding = Column(2, 4)
+    encoding.zero_()
+    (entry,) = encoding(Sequence()(3)).entries
+    assert not entry.u.any()
+    assert torch.equal(entry.b.isinf(), torch.eye(3).bool().expand(2, 3, 3))
+    q = torch.randn(1, 2, 3, 4)
+    out = rb.relative_attention(q, q, q, encoding(Sequence()(3)))
+    assert torch.autograd.grad(out.sum(), encoding.strength)[0].isfinite().all()
 
 
 def test_grid_index_keeps_the_codes_of_smaller_grids():

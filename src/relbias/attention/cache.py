@@ -88,9 +88,17 @@ class KVCache:
                 raise ValueError(f"positions must have shape {(n,)} or {(batch, n)}, got {tuple(positions.shape)}")
             positions = positions if positions.ndim == 2 else positions[None]
         if self.k is None or self.v is None:
-            return KVCache(k, v, positions, key_padding_mask, document_ids)
+            # Copies of what the caller may change in place; k and v were made by the layer.
+            return KVCache(
+                k, v, *(None if x is None else x.clone() for x in (positions, key_padding_mask, document_ids))
+            )
         if self.k.shape[0] != batch:
             raise ValueError(f"the cache holds a batch of {self.k.shape[0]}, got {batch}; call cache.reset() first")
+        if self.k.shape[1::2] != k.shape[1::2] or self.v.shape[1::2] != v.shape[1::2] or self.k.dtype != k.dtype:
+            raise ValueError(
+                f"the cache holds {self.k.dtype} keys of {self.k.shape[1]} heads of {self.k.shape[3]}, "
+                f"got {k.dtype} of {k.shape[1]} of {k.shape[3]}; each layer needs a cache of its own"
+            )
         padding = None
         if self.key_padding_mask is not None or key_padding_mask is not None:
             none = torch.zeros(batch, self.length + n, dtype=torch.bool, device=k.device)

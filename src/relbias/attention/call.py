@@ -200,6 +200,13 @@ def _check_masks(
     n: int,
     m: int,
 ) -> None:
+    for name, mask in (
+        ("attn_mask", attn_mask),
+        ("key_padding_mask", key_padding_mask),
+        ("document_ids", document_ids),
+    ):
+        if mask is not None and not isinstance(mask, Tensor):
+            raise ValueError(f"{name} must be a tensor, got a {type(mask).__name__}; convert it with torch.as_tensor")
     if attn_mask is not None:
         if attn_mask.dtype != torch.bool and not attn_mask.dtype.is_floating_point:
             raise ValueError(f"attn_mask is boolean (True = may attend) or floating, got {attn_mask.dtype}")

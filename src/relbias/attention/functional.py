@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +58,7 @@ def _explain(call: Call, implementation: str) -> Explanation:
         reasons: dict[str, str] = {}
         for name, candidate in IMPLEMENTATIONS.items():
             reason = candidate.refusal(call)
-            if reason is None and name == "folded" and _mask_size(call) > _LARGEST_MASK:
+            if reason is None and name == "folded" and _known_to_be(_mask_size(call) > _LARGEST_MASK):
                 reason = f"its mask would have {_mask_size(call)} numbers, more than {_LARGEST_MASK}"
                 if IMPLEMENTATIONS["blockwise"].refusal(call) is not None:
                     reason = None
@@ -75,6 +77,15 @@ def _explain(call: Call, implementation: str) -> Explanation:
 def _others(call: Call, reason: str, known: set[str]) -> dict[str, str]:
     """Why the implementations that are not yet known of were not chosen: they cannot, or else for the reason given."""
     return {name: i.refusal(call) or reason for name, i in IMPLEMENTATIONS.items() if name not in known}
+
+
+def _known_to_be(condition: Any) -> bool:
+    """The condition; False where it depends on a size that is left open in compilation or export."""
+    if not torch.compiler.is_compiling():
+        return bool(condition)
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
 
 
 def _mask_size(call: Call) -> int:
@@ -151,10 +162,13 @@ def relative_attention(
         torch.Size([2, 8, 10, 64])
     """
     kind = q.device.type
-    if torch.is_autocast_enabled(kind):
+    if kind != "meta" and torch.is_autocast_enabled(kind):  # there is no autocast without values
         low = torch.get_autocast_dtype(kind)
         q, k, v = (x if x.dtype == torch.float64 else x.to(low) for x in (q, k, v))
-    with torch.autocast(kind, enabled=False):
+        exact: AbstractContextManager[Any] = torch.autocast(kind, enabled=False)
+    else:
+        exact = nullcontext()
+    with exact:
         call = Call.of(
             q,
             k,
@@ -201,4 +215,8 @@ def explain(
           not folded: scaled_dot_product_attention does not return weights
           not blockwise: the weights of all queries are never in memory together
     """
+    known = inspect.signature(relative_attention).parameters
+    for name in arguments:
+        if name not in known:
+            raise TypeError(f"explain() got an unexpected argument {name!r}; {nearest(name, known)}")
     return _explain(Call.of(q, k, v, terms, **arguments), implementation)

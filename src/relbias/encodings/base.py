@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from relbias._nearest import nearest
-from relbias.relations import Grid, Hops, Index, Pairs, Relation, Sequence
+from relbias.relations import Grid, GridIndex, Hops, Index, Pairs, Relation, Sequence
+from relbias.relations.base import check_size
 from relbias.terms import Entry, Rotation, Terms, scale_bias
 
 ANY_RELATION: tuple[type[Relation], ...] = (Sequence, Grid, Pairs, Hops)
@@ -29,7 +30,7 @@ class Encoding(nn.Module, ABC):
         num_heads: H.
         head_dim: D.
         relation: the relation whose indices the encoding will get.
-        strength: the start of a learned factor per head, of b, K, Q, V and of the angles of a rotation; None for no
+        strength: the start of a learned factor per head, of b, K, Q, V, u and of the angles of a rotation; None for no
             factor. Added at 0 by `zero_`.
         device: where parameters lie.
         dtype: of the parameters.
@@ -81,8 +82,8 @@ class Encoding(nn.Module, ABC):
     ) -> None:
         super().__init__()
         relation = Sequence() if relation is None else relation
-        if num_heads < 1 or head_dim < 1:
-            raise ValueError(f"an encoding needs at least one head and dimension, got {num_heads} and {head_dim}")
+        check_size("num_heads", num_heads, 1)
+        check_size("head_dim", head_dim, 1)
         if not isinstance(relation, self.relations):
             accepted = " or ".join(r.__name__ for r in self.relations)
             raise ValueError(f"{self.label} takes the relation {accepted}, got {relation!r}")
@@ -133,8 +134,11 @@ class Encoding(nn.Module, ABC):
 
     def check_index(self, index: Any) -> None:
         """Raise ValueError unless the index is of the kind that the relation gives."""
-        if not isinstance(index, self.relation.index_type):
-            raise ValueError(f"{self.label} takes an index made by {self.relation!r}, got a {type(index).__name__}")
+        spaces = [self.relation.code_space]
+        if isinstance(index, GridIndex) and isinstance(self.relation, Grid) and not self.fixed_size:
+            spaces.append(self.relation.resized(index.height, index.width).code_space)
+        if not isinstance(index, self.relation.index_type) or index.code_space not in spaces:
+            raise ValueError(f"{self.label} takes an index made by {self.relation!r}, got {_describe(index)}")
 
     def __call__(self, index: Any, **kwargs: Any) -> Terms:
         self.check_index(index)
@@ -178,7 +182,7 @@ class Encoding(nn.Module, ABC):
 
 
 def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
-    """The entry with b, K, Q, V and the angles multiplied by strength, (H,)."""
+    """The entry with b, K, Q, V, u and the angles multiplied by strength, (H,)."""
     b, rotation, per_pair = entry.b, entry.rotation, strength[:, None, None]
     if isinstance(b, Tensor):
         b = scale_bias(b, per_pair if entry.index is None else strength[:, None])
@@ -192,7 +196,12 @@ def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
         factor = per_pair.to(rotation.q_angles.dtype)
         rotation = Rotation(rotation.q_angles * factor, rotation.k_angles * factor, rotation.interleaved)
     tables = {name: getattr(entry, name) * per_pair for name in ("K", "Q", "V") if getattr(entry, name) is not None}
-    return replace(entry, b=b, rotation=rotation, **tables)
+    u = None if entry.u is None else entry.u * strength[:, None]
+    return replace(entry, b=b, u=u, rotation=rotation, **tables)
+
+
+def _describe(index: Any) -> str:
+    return f"a {type(index).__name__} with the codes {index.code_space}" if isinstance(index, Index) else repr(index)
 
 
 def find_encoding(name: str) -> type[Encoding]:

@@ -38,8 +38,10 @@ class EncodingSum(Encoding):
         for key, encoding in encodings.items():
             if hasattr(encoding, "embed"):
                 raise ValueError(f"{encoding.label} ({key!r}) is applied at the input and cannot be part of a sum")
-            if not key.isidentifier():
-                raise ValueError(f"the keys of a sum name its parameters and must be identifiers, got {key!r}")
+            if not isinstance(key, str) or not key.isidentifier() or hasattr(nn.ModuleDict, key):
+                raise ValueError(
+                    f"the keys of a sum name its parameters: identifiers that torch's modules do not use; got {key!r}"
+                )
         super().__init__(*next(iter(sizes)))
         self.encodings: Any = nn.ModuleDict(encodings)
         self.relation = {key: encoding.relation for key, encoding in encodings.items()}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
 from relbias.relations import Relation, Sequence, SequenceIndex
+from relbias.relations.base import check_size
 from relbias.terms import Terms
 
 
@@ -92,6 +93,8 @@ class T5(Encoding):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(num_heads, head_dim, relation, strength=strength, device=device, dtype=dtype)
+        check_size("'t5' num_buckets", num_buckets, 2)
+        check_size("'t5' max_distance", max_distance, 1)
         least = 4 if bidirectional else 2
         if num_buckets < least or num_buckets % 2:
             raise ValueError(f"'t5' needs an even number of buckets, at least {least}, got num_buckets={num_buckets}")

@@ -27,6 +27,11 @@ class Relation(ABC):
         """The class of the relation's indices."""
         return Index
 
+    @property
+    def code_space(self) -> tuple[Any, ...]:
+        """What fixes the meaning of a code; an index with another code space has other codes."""
+        return (self.num_codes,)
+
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Index:
         """The index of one call."""
@@ -48,6 +53,11 @@ class Index(ABC):
     def batch_heads(self) -> tuple[int, int]:
         """The first two axes of `codes`: (B or 1, H or 1)."""
         return 1, 1
+
+    @property
+    def code_space(self) -> tuple[Any, ...]:
+        """What fixes the meaning of a code, as in the relation."""
+        return (self.num_codes,)
 
     @property
     @abstractmethod

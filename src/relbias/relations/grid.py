@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +61,10 @@ class Grid(Relation):
     @property
     def index_type(self) -> type[GridIndex]:
         return GridIndex
+
+    @property
+    def code_space(self) -> tuple[Any, ...]:
+        return self().code_space
 
     def __call__(self, height: int | None = None, width: int | None = None) -> GridIndex:
         """The index of one call.
@@ -124,6 +129,10 @@ class GridIndex(Index):
     @property
     def num_codes(self) -> int:
         return self.num_patch_codes + num_prefix_codes(self.prefix_tokens)
+
+    @property
+    def code_space(self) -> tuple[Any, ...]:
+        return self.limits, self.prefix_tokens
 
     def coordinates(self, device: torch.device | None = None) -> Tensor:
         """The places (y, x) of the patches, in patches, (H W, 2) int64, without the prefix tokens."""

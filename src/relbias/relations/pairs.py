@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,6 +107,10 @@ class Hops(Relation):
     def index_type(self) -> type[HopsIndex]:
         return HopsIndex
 
+    @property
+    def code_space(self) -> tuple[Any, ...]:
+        return self.max_distance, self.prefix_tokens
+
     def __call__(self, distances: Tensor) -> HopsIndex:
         """The index of one call.
 
@@ -129,6 +134,7 @@ class Hops(Relation):
 
 
 def _as_pairs(name: str, values: Tensor) -> Tensor:
+    values = torch.as_tensor(values)
     if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {values.dtype}; convert them with .long()")
     if values.ndim not in (2, 3, 4):
@@ -210,6 +216,10 @@ class HopsIndex(Index):
     @property
     def num_codes(self) -> int:
         return self.max_distance + 3 + num_prefix_codes(self.prefix_tokens)
+
+    @property
+    def code_space(self) -> tuple[Any, ...]:
+        return self.max_distance, self.prefix_tokens
 
     def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
         p, distances = self.prefix_tokens, self.distances

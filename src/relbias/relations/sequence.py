@@ -63,8 +63,8 @@ class Sequence(Relation):
             ValueError: a length is negative, or positions have another shape or are not integers.
         """
         m = n if m is None else m
-        if (isinstance(n, int) and n < 0) or (isinstance(m, int) and m < 0):
-            raise ValueError(f"a sequence has lengths of at least 0, got {n} queries and {m} keys")
+        if isinstance(n, float) or isinstance(m, float) or n < 0 or m < 0:
+            raise ValueError(f"a sequence has lengths, integers of at least 0; got {n} queries and {m} keys")
         if positions is None and key_positions is not None:
             raise ValueError("key_positions were given without positions; give both")
         if positions is not None:
@@ -82,6 +82,7 @@ class Sequence(Relation):
 
 
 def _as_rows(name: str, positions: Tensor, length: int) -> Tensor:
+    positions = torch.as_tensor(positions)
     if positions.dtype.is_floating_point or positions.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {positions.dtype}")
     if positions.ndim not in (1, 2) or positions.shape[-1] != length:
