@@ -88,9 +88,10 @@ def test_refuses_what_does_not_fit(options, message):
         VisionTransformer(**{"encoding": "none", **SIZES, **options})
 
 
-def test_refuses_images_that_do_not_divide():
+@pytest.mark.parametrize("shape", [(1, 3, 7, 8), (1, 3, 8, 7), (1, 1, 8, 8), (3, 8, 8)])
+def test_refuses_images_that_do_not_fit(shape):
     with pytest.raises(ValueError, match="sides that 2 divides"):
-        make("none")(torch.zeros(1, 3, 7, 8, dtype=torch.float64))
+        make("none")(torch.zeros(shape, dtype=torch.float64))
 
 
 def test_block_adds_to_its_input_and_drops_in_training():

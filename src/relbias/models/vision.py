@@ -60,7 +60,7 @@ class VisionTransformer(nn.Module):
             raise ValueError(f"image_size must be a multiple of patch_size, got {image_size} and {patch_size}")
         if num_heads < 1 or dim % num_heads:
             raise ValueError(f"dim must be a multiple of num_heads, got dim={dim} and num_heads={num_heads}")
-        self.patch_size = patch_size
+        self.patch_size, self.in_channels = patch_size, in_channels
         grid = Grid(image_size // patch_size, image_size // patch_size)
         self.patch_embedding = nn.Linear(in_channels * patch_size**2, dim)
         first = create_encoding(encoding, num_heads, dim // num_heads, grid)
@@ -85,12 +85,13 @@ class VisionTransformer(nn.Module):
             (B, num_classes).
 
         Raises:
-            ValueError: the images do not divide into patches, or exceed the table's size.
+            ValueError: the images have other channels, do not divide into patches, or exceed the table's size.
         """
         p = self.patch_size
-        if images.ndim != 4 or images.shape[-2] % p or images.shape[-1] % p:
+        c = self.in_channels
+        if images.ndim != 4 or images.shape[1] != c or images.shape[-2] % p or images.shape[-1] % p:
             raise ValueError(
-                f"images must be (B, C, height, width) with sides that {p} divides, got {tuple(images.shape)}"
+                f"images must be (B, {c}, height, width) with sides that {p} divides, got {tuple(images.shape)}"
             )
         height, width = images.shape[-2] // p, images.shape[-1] // p
         x = self.patch_embedding(rearrange(images, "b c (h p) (w q) -> b (h w) (c p q)", p=p, q=p))
