@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ def attach(
     encoding: EncodingSpec | Encoding,
     relation: Relation,
     *,
+    trial_index: Callable[[Encoding], Any],
     root_class: type[nn.Module] | None = None,
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -59,6 +60,7 @@ def attach(
         sites: where.
         encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all.
         relation: of the tokens.
+        trial_index: gives some index for an encoding, to see its terms before anything is changed.
         root_class: the class that takes the place of the root's class, like `Site.swapped`; None for no change.
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
@@ -73,6 +75,11 @@ def attach(
     for candidate in built:
         check(candidate, relation)
         candidate.zero_()
+        if "V" in candidate(trial_index(candidate)).names:
+            raise ValueError(
+                f"{candidate.label} adds vectors to the values, which fused attention cannot do, so the output would "
+                "not stay exactly the same; attach it without values"
+            )
     if isinstance(encoding, Encoding):
         encoding.zero_()
         built = [encoding] * len(sites)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -42,17 +42,28 @@ def index_of_call(encoding: Encoding, tokens: int, from_call: bool) -> Any:
 
 
 def _index(encoding: Encoding, tokens: int, grid: tuple[int, int] | None) -> Any:
-    if isinstance(encoding, EncodingSum):
-        return {key: _index(part, tokens, grid) for key, part in encoding.encodings.items()}
-    relation = encoding.relation
-    height, width = (relation.height, relation.width) if grid is None else grid
-    index = relation(height, width) if encoding.fixed_size else relation.resized(height, width)()
-    if index.shape[0] != tokens:
+    first = next(_parts([encoding])).relation
+    height, width = (first.height, first.width) if grid is None else grid
+    index = encoding.grid_index(height, width)
+    if tokens != first.prefix_tokens + height * width:
         raise ValueError(
-            f"{tokens} tokens are not {relation.prefix_tokens} prefix tokens and a grid of {height}x{width} patches"
+            f"{tokens} tokens are not {first.prefix_tokens} prefix tokens and a grid of {height}x{width} patches"
             + ("; the grid is known inside the model's forward only" if grid is None else "")
         )
     return index
+
+
+def as_grid(grid: Any) -> tuple[int, int]:
+    """A grid given by a user as a tuple, or a ValueError.
+
+    Args:
+        grid: (height, width), in patches.
+    """
+    if not isinstance(grid, Sequence) or len(grid) != 2:
+        raise ValueError(f"grid is (height, width), in patches, got {grid!r}")
+    check_size("the grid's height", grid[0], 1)
+    check_size("the grid's width", grid[1], 1)
+    return grid[0], grid[1]
 
 
 def resize_encodings(encodings: list[Encoding], height: int, width: int, unit: Unit) -> None:
@@ -69,8 +80,6 @@ def resize_encodings(encodings: list[Encoding], height: int, width: int, unit: U
     Raises:
         ValueError: a size or the unit is wrong, no encoding has a table, or one of fixed size is not a table.
     """
-    check_size("the new grid's height", height, 1)
-    check_size("the new grid's width", width, 1)
     if unit not in get_args(Unit):
         raise ValueError(f'unit is "patch" or "image", got {unit!r}')
     parts = list(_parts(encodings))

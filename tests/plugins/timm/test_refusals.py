@@ -141,3 +141,22 @@ def test_attn_layer_refusals():
         layer = attn_layer(encoding, grid=(4, 4))
         with pytest.raises(ValueError, match=message):
             timm.create_model("vit_tiny_patch16_224", depth=1, attn_layer=layer)
+
+
+def test_an_encoding_that_adds_to_the_values_is_refused(make_vit):
+    model = make_vit()
+    with pytest.raises(ValueError, match="attach it without values"):
+        rb.plugins.timm.attach(model, "shaw", values=True)
+    assert not any(isinstance(module, rb.Encoding) for module in model.modules())
+
+
+@pytest.mark.parametrize("grid", [4, (4,), (4, 0), (4.0, 4)])
+def test_a_grid_is_two_positive_integers(make_vit, grid):
+    model = make_vit()
+    with pytest.raises(ValueError, match="grid"):
+        rb.plugins.timm.attach(model, "table", grid=grid)
+    with pytest.raises(ValueError, match="grid"):
+        rb.plugins.timm.attn_layer("table", grid=grid)
+    rb.plugins.timm.attach(model, "table")
+    with pytest.raises(ValueError, match="grid"):
+        rb.plugins.timm.resize(model, grid)

@@ -20,7 +20,7 @@ def images_of(height, width):
     ("encoding", "options"),
     [
         ("table", {}),
-        ("shaw", {"max_distance": 2, "values": True}),
+        ("shaw", {"max_distance": 2}),
         ("rope_axial", {"base": 50.0}),
         ({"a": "table", "b": "rope_axial"}, {}),
         (rb.encodings.Table, {"strength": 0.5}),

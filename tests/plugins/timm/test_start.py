@@ -207,3 +207,17 @@ def test_architectures_at_their_own_size(make_vit, train, name, encoding):
         assert (model(images) - before).abs().max() == 0.0
         train(model)
         assert (model(images) - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("encoding", ["table", "shaw", "rope_axial"])
+def test_exact_where_a_mask_would_be_too_large_for_training(make_vit, monkeypatch, encoding):
+    model = make_vit()
+    image = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        before = model(image)
+    rb.plugins.timm.attach(model, encoding)
+    monkeypatch.setattr("relbias.attention.functional._LARGEST_MASK", 10)
+    monkeypatch.setattr("relbias.attention.blockwise._LOGITS_PER_BLOCK", 100)
+    with torch.no_grad():
+        assert torch.equal(model(image), before)
+    assert (model(image) - before).abs().max() <= 1e-6

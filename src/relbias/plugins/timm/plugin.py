@@ -9,7 +9,7 @@ from torch import nn
 
 from relbias.encodings import Encoding, EncodingSpec, create_encoding
 from relbias.plugins import engine
-from relbias.plugins.grids import Unit, resize_encodings
+from relbias.plugins.grids import Unit, as_grid, resize_encodings
 from relbias.plugins.timm.vision_transformer import (
     ROOT_CLASSES,
     FixedGridAttention,
@@ -56,14 +56,13 @@ def attach(
     root = find(model)
     engine.check_free(root)
     sites = find_sites(root)
-    size = tuple(root.patch_embed.grid_size if grid is None else grid)
-    if len(size) != 2:
-        raise ValueError(f"grid is (height, width), in patches, got {grid!r}")
+    size = as_grid(root.patch_embed.grid_size if grid is None else grid)
     engine.attach(
         root,
         sites,
         encoding,
         Grid(*size, prefix_tokens=root.num_prefix_tokens),
+        trial_index=lambda candidate: candidate.grid_index(1, 1),
         root_class=ROOT_CLASSES.get(type(root)),
         settings={"grid": size},
         options=options,
@@ -129,10 +128,9 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
     """
     root = find(model)
     encodings = engine.encodings(root)
-    if len(grid) != 2:
-        raise ValueError(f"grid is (height, width), in patches, got {grid!r}")
+    grid = as_grid(grid)
     resize_encodings(encodings, *grid, unit)
-    engine.update_settings(root, grid=tuple(grid))
+    engine.update_settings(root, grid=grid)
 
 
 def attn_layer(
@@ -158,7 +156,7 @@ def attn_layer(
         >>> timm.create_model("vit_tiny_patch16_224", img_size=64, depth=1, attn_layer=layer).blocks[0].attn.encoding
         AxialRoPE(num_heads=3, head_dim=64, relation=Grid(height=4, width=4, prefix_tokens=1, max_distance=None))
     """
-    relation = Grid(*grid, prefix_tokens=prefix_tokens)
+    relation = Grid(*as_grid(grid), prefix_tokens=prefix_tokens)
 
     class Layer(FixedGridAttention):
         def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from relbias._extras import extra
@@ -38,17 +39,23 @@ class RelativeAttention(Attention):
         qkv = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
         index = index_of_call(self.encoding, tokens, self.grid_from_call)
+        terms = self.encoding(index, x=x, attention=self)
+        if not self.fused_attn:
+            # Without its fused attention timm computes what the reference does, and numbers must not change.
+            implementation = "reference"
+        else:
+            # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do.
+            implementation = "auto" if torch.is_grad_enabled() or "V" in terms.names else "folded"
         out = relative_attention(
             self.q_norm(q),
             self.k_norm(k),
             v,
-            self.encoding(index, x=x, attention=self),
+            terms,
             attn_mask=attn_mask,
             is_causal=is_causal,
             dropout_p=self.attn_drop.p if self.training else 0.0,
             scale=self.scale,
-            # Without its fused attention timm computes what the reference does, and numbers must not change.
-            implementation="auto" if self.fused_attn else "reference",
+            implementation=implementation,
         )
         out = self.norm(out.transpose(1, 2).reshape(batch, tokens, -1))
         gate = getattr(self, "gate", None)  # absent in older timm
