@@ -184,11 +184,12 @@ def test_the_list_is_in_the_order_of_auto():
     assert rb.list_implementations() == NAMES
 
 
-def test_a_size_left_open_in_export_does_not_decide():
-    module = rb.RelativeAttention(16, 2, "shaw").eval()
-    x = torch.randn(2, 5, 16)
-    exported = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    y = torch.randn(7, 5, 16)
+@pytest.mark.parametrize("encoding", ["none", "t5", "alibi", "shaw", "rope"])
+def test_sizes_left_open_in_export_decide_nothing(encoding):
+    module = rb.RelativeAttention(16, 2, encoding).eval()
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}
+    exported = torch.export.export(module, (torch.randn(2, 5, 16),), dynamic_shapes=(sizes,))
+    y = torch.randn(7, 9, 16)
     torch.testing.assert_close(exported.module()(y), module(y))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from relbias.attention.call import Call
@@ -21,8 +22,11 @@ def lookup(table: Tensor, index: Index, rows: slice) -> Tensor:
         (B or 1, H or 1, n, M).
     """
     n, m = index.shape
-    start, stop, _ = rows.indices(n)
-    diagonals = index.diagonals(table.device) if start < stop and m else None
+    # Not rows.indices(n), which fixes a length that is left open in export.
+    start, stop = rows.start or 0, n if rows.stop is None else rows.stop
+    # unfold takes no length that is left open, as one may be in export.
+    known = not isinstance(n, torch.SymInt) and not isinstance(m, torch.SymInt)
+    diagonals = index.diagonals(table.device) if known and start < stop and m else None
     if diagonals is not None:
         # Row i reads the M values from N - 1 - i on: the rows are overlapping windows, the last row first.
         values = table.index_select(-1, diagonals[n - stop : n - start + m - 1])
