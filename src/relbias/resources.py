@@ -75,8 +75,28 @@ def find(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
+    if path.is_dir():
+        raise UnknownNameError(f"{name} is a folder; give a YAML file or a name such as vision/digits")
     known = [known_name for kind in KINDS for known_name in names(kind)]
     raise UnknownNameError(f"no recipe, config or file {name!r}; {nearest(name, known)}")
+
+
+def read(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ValueError: it is no text in UTF-8.
+
+    Example:
+        >>> read(find("encoding/none")).splitlines()[0]
+        '# No position information at all (NoPE).'
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is no text in UTF-8 ({error.reason} at byte {error.start}); save it as such"
+        ) from None
 
 
 def summary(path: Path) -> str:

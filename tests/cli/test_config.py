@@ -3,8 +3,9 @@
 import pytest
 
 from relbias.cli.arguments import load, parse
-from relbias.cli.build import summarize
+from relbias.cli.build import build
 from relbias.cli.config import merge
+from relbias.cli.summary import summarize
 
 SHAW = {"class_path": "relbias.encodings.Shaw", "init_args": {"max_distance": 3}}
 KEY = "--model.init_args.encoding"
@@ -108,6 +109,23 @@ def test_another_class_path_replaces_its_mapping():
         ([f"{KEY}.class_path", "relbias.encodings.Show"], "relbias.encodings has no 'Show'; did you mean 'Shaw'?"),
         (["--data.class_path", "relbias.dta.Digits"], "'relbias.dta.Digits', which cannot be imported"),
         (["--model.lr", "3"], "unknown key 'model.lr'; known: class_path, init_args"),
+        ([f"{KEY}.init_args", "3"], "model.init_args.encoding.init_args is 3, expected a mapping"),
+        ([KEY, "{class_path: relbias.encodings.Shaw, init_args: 0}"], "encoding.init_args is 0, expected a mapping"),
+        ([f"{KEY}.max_distance", "2"], "encoding.max_distance is 2, expected the name of an encoding or a class_path;"),
+        ([KEY, "3"], "model.init_args.encoding is 3, expected the name of an encoding or a class_path"),
+        ([KEY, "[shaw]"], "model.init_args.encoding is ['shaw'], expected"),
+        ([KEY, "{class_path: [1]}"], "encoding.class_path is [1], expected a module and a class"),
+        ([KEY, "{class_path: torch.nn.Linear}"], "torch.nn.modules.linear.Linear, which is no Encoding"),
+        ([KEY, "{a: {class_path: torch.nn.Linear}}"], "encoding.a.class_path is torch.nn.modules.linear.Linear, which"),
+        ([KEY, "{class_path: Shaw}"], "'Shaw', which cannot be imported"),
+        (["--data.class_path", "torch.pi"], "'torch.pi', which is 3.14"),
+        (["--model.init_args", "null"], "model.init_args is empty, expected a mapping"),
+        (["--data.init_args", "3"], "data.init_args is 3, expected a mapping"),
+        (["--model", "{class_path: [1]}"], "model.class_path is [1], expected a module and a class"),
+        (["-cvision/digits"], "unknown option '-cvision/digits'; known: --data, --model"),
+        (["-x"], "unknown option '-x'"),
+        (["-c"], "-c needs a value"),
+        (["-c", "/"], "/ is a folder; give a YAML file"),
         (["--trainer", "3"], "trainer is 3, expected a mapping"),
         (["--modl.x", "3"], "unknown option '--modl.x'; did you mean '--model'?"),
         (["--trainer.max_epochs"], "--trainer.max_epochs needs a value"),
@@ -128,10 +146,13 @@ def test_the_message_names_the_overlay(tmp_path):
         merged("-c", str(overlay))
 
 
-@pytest.mark.parametrize(("text", "message"), [("a: [", "is not YAML"), ("- a", "holds list, expected a mapping")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [", "is not YAML"), ("- a", "holds list, expected a mapping"), ("\xff", "x.yaml is no text in UTF-8")],
+)
 def test_a_file_that_is_no_configuration(tmp_path, text, message):
     file = tmp_path / "x.yaml"
-    file.write_text(text)
+    file.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
         parse(["-c", str(file)])
 
@@ -141,4 +162,45 @@ def test_numbers_with_an_exponent_are_numbers():
 
 
 def test_an_unknown_form_of_jsonargparse_message_is_one_line():
-    assert summarize("something\n  new") == "something new"
+    assert summarize("something\n  new") == ("", "something new")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--trainer.max_epochs", "three"], "trainer.max_epochs: expected int or null, got three"),
+        (["--trainer.callbacks", "3"], "trainer.callbacks: Not a valid subclass of Callback, got 3"),
+        (
+            ["--data.class_path", "torch.nn.Linear"],
+            "data: expected a subclass of LightningDataModule, got torch.nn.Linear",
+        ),
+        (
+            [f"{KEY}.init_args.max_distance", "x"],
+            "model.init_args.encoding.init_args.max_distance: expected int, got x",
+        ),
+        (
+            ["--model.init_args.network.init_args.dim", "null"],
+            "model.init_args.network: the following arguments are required: dim",
+        ),
+        (["--model.init_args.network", "3"], "model.init_args.network: expected import path or a subclass spec, got 3"),
+        (
+            [KEY, "{a: {class_path: relbias.encodings.Shaw, init_args: {max_distance: x}}}"],
+            "vision/digits and the options given: model.init_args.encoding.init_args.max_distance: expected int, got x",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_type(argv, message):
+    with pytest.raises(ValueError, match=r".") as error:
+        build(parse(["-c", "vision/digits", *argv]).sources, with_trainer=False)
+    assert str(error.value) == message
+
+
+def test_a_wrong_value_is_told_of_the_last_file_that_sets_it(tmp_path):
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("trainer: {max_epochs: three}")
+    with pytest.raises(ValueError, match=f"^{overlay}: trainer.max_epochs: expected int or null, got three$"):
+        build(parse(["-c", "vision/digits", "-c", str(overlay), "-c", "encoding/t5"]).sources, with_trainer=False)
+
+
+def test_a_config_may_stand_after_an_equals_sign():
+    assert parse(["-c=encoding/t5"]).configs == ["encoding/t5"]

@@ -96,6 +96,15 @@ def test_copy_keeps_the_name_and_never_overwrites(tmp_path, capsys, relbias_fail
 def test_copy_into_a_missing_folder(tmp_path, relbias_fails):
     target = tmp_path / "absent" / "x.yaml"
     assert relbias_fails("copy", "encoding/t5", str(target)) == f"No such file or directory: {target}"
+    assert relbias_fails("copy", "encoding/t5", f"{tmp_path}/absent/").startswith(
+        f"there is no folder {tmp_path}/absent/;"
+    )
+    assert not (tmp_path / "absent").exists()
+
+
+def test_show_of_what_is_no_text(tmp_path, relbias_fails):
+    (tmp_path / "x.yaml").write_bytes(b"\xff")
+    assert relbias_fails("show", str(tmp_path / "x.yaml")).startswith(f"{tmp_path / 'x.yaml'} is no text in UTF-8")
 
 
 def test_help_lists_every_command(capsys):

@@ -1,13 +1,16 @@
 import csv
 import json
+import random
 import sys
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from relbias.cli import main as cli
 from relbias.cli import run_folder, train
+from relbias.cli.trial import try_batch
 
 
 def metrics(path):
@@ -40,6 +43,46 @@ def test_the_config_gives_the_same_losses_again(run_dir, tmp_path):
     assert (tmp_path / "again" / "config.yaml").read_text() == (run_dir / "config.yaml").read_text()
 
 
+def test_the_trial_of_a_batch_changes_nothing(run_dir, tmp_path, monkeypatch, tiny):
+    monkeypatch.setattr(train, "try_batch", lambda experiment: None)
+    assert cli.main(["fit", *tiny, "--run_dir", str(tmp_path / "run")]) == 0
+    assert metrics(tmp_path / "run") == metrics(run_dir)
+
+
+def test_the_trial_of_a_batch_restores_modes_and_random_states(tiny, monkeypatch):
+    experiment = train.build(train.parse(tiny).sources, with_trainer=False)
+    modules, seen = list(experiment.model.modules()), []
+    modules[3].eval()
+    before = [module.training for module in modules]
+
+    def check_batch(batch):
+        seen.append((experiment.model.training, torch.is_grad_enabled()))
+        torch.rand(1), np.random.rand(), random.random()
+
+    monkeypatch.setattr(experiment.model, "check_batch", check_batch)
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    try_batch(experiment)
+    assert seen == [(False, False)]
+    assert [module.training for module in modules] == before
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == states[1:]
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(RuntimeError("mat1 and\nmat2"), ValueError), (IndexError("x"), ValueError), (KeyError("a fault"), KeyError)],
+)
+def test_errors_of_the_trial(error, raised, tiny, monkeypatch):
+    def check_batch(batch):
+        raise error
+
+    experiment = train.build(train.parse(tiny).sources, with_trainer=False)
+    monkeypatch.setattr(experiment.model, "check_batch", check_batch)
+    with pytest.raises(raised, match=r"the network does not take the data: |a fault"):
+        try_batch(experiment)
+    assert experiment.model.training
+
+
 def test_another_seed_gives_other_losses(run_dir, tmp_path, tiny):
     assert cli.main(["fit", *tiny, "--seed_everything", "1", "--run_dir", str(tmp_path / "other")]) == 0
     assert metrics(tmp_path / "other") != metrics(run_dir)
@@ -54,6 +97,9 @@ def test_test_needs_nothing_but_the_folder(run_dir, tmp_path, monkeypatch, capsy
     assert f"{result['test/accuracy']:.4f}" in out
     assert out.splitlines()[-1].endswith(str(run_dir / "test.json"))
     assert not any(tmp_path.iterdir())  # nothing is written elsewhere
+    assert cli.main(["test", str(run_dir), "--trainer.limit_test_batches", "1"]) == 0
+    assert "test.json stays: it holds the result of a test without --trainer.limit" in capsys.readouterr().out
+    assert json.loads((run_dir / "test.json").read_text()) == result
 
 
 def test_validate_prints_what_training_logged(run_dir, capsys):
@@ -120,7 +166,7 @@ def test_a_callback_is_added(tmp_path, tiny):
 )
 def test_every_form_of_the_encoding_reaches_the_model(spec, tiny):
     sources = train.parse([*tiny, "--model.init_args.encoding", spec]).sources
-    encoding = train.build(train.merge(sources), with_trainer=False).model.network.blocks[0].attention.encoding
+    encoding = train.build(sources, with_trainer=False).model.network.blocks[0].attention.encoding
     if spec.startswith("{offset"):
         assert {key: type(part).__name__ for key, part in encoding.encodings.items()} == {
             "offset": "Table",
@@ -131,109 +177,11 @@ def test_every_form_of_the_encoding_reaches_the_model(spec, tiny):
         assert (encoding.strength is None) == ("strength" not in spec)
 
 
-BAD = [
-    (["-c", "encoding/alibi"], "encoding/alibi: 'alibi' takes the relation Sequence"),  # cannot apply to a grid
-    (["--model.init_args.lr", "fast"], "model.lr: Expected a <class 'float'>. Got value: fast"),
-    (["--data.init_args.test_shift", "5"], "test_shift is 5, expected 0 to 4"),
-    (["--model.init_args.encoding", "shew"], "did you mean 'shaw'?"),
-    (["--trainer.max_epoch", "3"], "did you mean 'max_epochs'?"),
-    (["--trainer.accelerator", "none"], "accelerator"),
-    (["more"], "fit takes -c RECIPE"),
-]
-
-
-@pytest.mark.parametrize(("argv", "message"), BAD)
-def test_bad_input_writes_nothing(argv, message, tmp_path, monkeypatch, tiny, relbias_fails):
-    monkeypatch.chdir(tmp_path)
-    assert message in relbias_fails("fit", *tiny, *argv)
-    assert not any(tmp_path.iterdir())
-
-
-def test_a_config_without_a_recipe(relbias_fails):
-    assert "has no model.class_path; give a recipe first" in relbias_fails("fit", "-c", "encoding/t5")
-
-
-def test_a_folder_with_a_run_is_not_overwritten(run_dir, tiny, relbias_fails):
-    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
-    assert "exists and is not empty; give another with --run_dir" in relbias_fails("fit", *tiny, "--run_dir", run_dir)
-    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
-
-
-def test_an_unwritable_run_folder(tmp_path, tiny, relbias_fails):
-    file = tmp_path / "file"
-    file.write_text("mine")
-    line = relbias_fails("fit", *tiny, "--run_dir", file / "run")
-    assert line == f"cannot write the run folder {file / 'run'}: Not a directory; give another with --run_dir"
-    assert "not empty" in relbias_fails("fit", *tiny, "--run_dir", file)
-    assert file.read_text() == "mine"
-
-
-def test_an_unwritable_default_folder(tmp_path, monkeypatch, tiny, relbias_fails):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").write_text("mine")
-    assert "cannot write the run folder runs/digits/shaw-seed0: Not a directory" in relbias_fails("fit", *tiny)
-
-
-def test_a_checkpoint_of_another_encoding(run_dir, tmp_path, relbias_fails):
-    text = (run_dir / "config.yaml").read_text()
-    config = yaml.safe_load(text)
-    config["model"]["init_args"]["encoding"] = "table"
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "best.ckpt").symlink_to(run_dir / "checkpoints" / "best.ckpt")
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    line = relbias_fails("test", tmp_path)
-    assert (
-        "missing network.blocks.0.attention.encoding.table; unexpected network.blocks.0.attention.encoding.keys" in line
-    )
-    assert not (tmp_path / "test.json").exists()
-    config["model"]["init_args"]["encoding"] = {
-        "class_path": "relbias.encodings.Shaw",
-        "init_args": {"max_distance": 1},
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    assert "of another shape network.blocks.0.attention.encoding.keys" in relbias_fails("test", tmp_path)
-
-
-def test_a_checkpoint_with_code_in_it_is_refused(run_dir, tmp_path, relbias_fails):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "config.yaml").write_text((run_dir / "config.yaml").read_text())
-    torch.save({"state_dict": {}, "code": print}, tmp_path / "checkpoints" / "best.ckpt")
-    assert "cannot be read" in relbias_fails("test", tmp_path)
-
-
-def test_a_folder_that_is_no_run(tmp_path, relbias_fails):
-    assert "is not a run folder: it has no config.yaml" in relbias_fails("test", tmp_path)
-    assert "takes one run folder, got 0" in relbias_fails("test")
-
-
-def test_a_run_without_a_checkpoint(run_dir, tmp_path, relbias_fails):
-    (tmp_path / "config.yaml").write_text((run_dir / "config.yaml").read_text())
-    assert "there is no checkpoint" in relbias_fails("validate", tmp_path)
-
-
-def test_only_the_trainer_can_be_changed_after_training(run_dir, relbias_fails):
-    assert "only trainer applies" in relbias_fails("test", run_dir, "--data.init_args.test_shift", "0")
-    assert "only trainer applies" in relbias_fails("test", run_dir, "-c", "encoding/t5")
-
-
-def test_a_missing_extra(monkeypatch, tiny, relbias_fails):
-    for module in ("relbias.data", "relbias.data.digits"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert relbias_fails("fit", *tiny).endswith("sklearn is not installed; run: pip install 'relbias[train]'")
-
-
-def test_a_missing_logger(monkeypatch, tiny, relbias_fails):
-    overlay = "{class_path: lightning.pytorch.loggers.WandbLogger}"
-    line = relbias_fails("fit", *tiny, "--trainer.logger", overlay)
-    assert "wandb" in line
-
-
 def test_check_builds_recipes_and_configs(capsys):
     assert cli.main(["check", "vision/digits", "encoding/table", "encoding/t5", "trainer/smoke"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["ok  vision/digits", "ok  encoding/table on vision/digits"]
-    assert lines[2].startswith("--  encoding/t5 fits none of the recipes (vision/digits: 't5' takes")
+    assert lines[2].startswith("--  encoding/t5 fits none of the recipes (vision/digits with encoding/t5: 't5' takes")
     assert lines[3] == "ok  trainer/smoke on vision/digits"
 
 
@@ -247,7 +195,7 @@ def test_check_refuses_what_does_not_exist(tmp_path, capsys):
 def test_a_configuration_without_a_seed_has_seed_0(tiny):
     config = train.merge(train.parse(tiny).sources)
     del config["seed_everything"]
-    assert train.build(config, with_trainer=False).dump()["seed_everything"] == 0
+    assert train.build([("", config)], with_trainer=False).dump()["seed_everything"] == 0
 
 
 def test_labels():

@@ -64,6 +64,20 @@ def test_predictions_are_classes_with_their_probabilities():
     assert batch["probability"].tolist() == pytest.approx([expected, expected])
 
 
+@pytest.mark.parametrize(
+    ("num_classes", "labels", "message"),
+    [
+        (4, [0, 1], r"num_classes is 4, and the network maps images \(2, 1, 2, 2\) to \(2, 3\), expected \(2, 4\)"),
+        (3, [0, 1, 3], "num_classes is 3, and the data has labels from 0 to 3, expected 0 to 2"),
+        (3, [-1, 1], "labels from -1 to 1"),
+    ],
+)
+def test_a_batch_that_does_not_fit(num_classes, labels, message):
+    task = ImageClassification(_Copy, "none", num_classes=num_classes)
+    with pytest.raises(ValueError, match=message):
+        task.check_batch((torch.zeros(len(labels), 1, 2, 2), torch.tensor(labels)))
+
+
 @pytest.mark.parametrize(("option", "value"), [("num_classes", 1), ("label_smoothing", 1.0), ("label_smoothing", -0.1)])
 def test_options_out_of_range_are_refused(option, value):
     with pytest.raises(ValueError, match=f"{option} is {value}"):

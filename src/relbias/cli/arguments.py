@@ -64,7 +64,7 @@ def read(name: str) -> dict[str, Any]:
     Raises:
         ValueError: no such name or file, or a file without a mapping.
     """
-    mapping = load(resources.find(name).read_text(encoding="utf-8"), name)
+    mapping = load(resources.read(resources.find(name)), name)
     if not isinstance(mapping, dict):
         raise ValueError(
             f"{name} holds {type(mapping).__name__}, expected a mapping with keys such as model or trainer"
@@ -72,12 +72,13 @@ def read(name: str) -> dict[str, Any]:
     return mapping
 
 
-def parse(argv: Sequence[str], options: Sequence[str] = ()) -> Arguments:
+def parse(argv: Sequence[str], options: Sequence[str] = (), keys: Sequence[str] = TOP_KEYS) -> Arguments:
     """Reads ``-c NAME``, ``--some.key value`` (or ``--some.key=value``), the command's own options and the rest.
 
     Args:
         argv: the command line after the command.
         options: the command's own options, without dashes.
+        keys: the keys that messages name; the command itself refuses others, and says why.
 
     Raises:
         ValueError: an option without its value, or an unknown one.
@@ -92,22 +93,24 @@ def parse(argv: Sequence[str], options: Sequence[str] = ()) -> Arguments:
         if not word.startswith("-"):
             arguments.positional.append(word)
             continue
-        name, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        name, has_value, value = word.partition("=")
+        key = name.removeprefix("--")
+        is_key = name.startswith("--") and key.partition(".")[0] in TOP_KEYS
+        is_option = name.startswith("--") and key in options
+        if not (is_key or is_option or name in ("-c", "--config")):
+            known = ["-c", *(f"--{each}" for each in (*options, *keys))]
+            raise ValueError(f"unknown option {name!r}; {nearest(name, known)}")
         if not has_value:
             if not rest:
                 raise ValueError(f"{name} needs a value")
             value = rest.pop(0)
-        key = name.lstrip("-")
         if name in ("-c", "--config"):
             arguments.configs.append(value)
             arguments.sources.append((value, read(value)))
-        elif name.startswith("--") and key in options:
+        elif is_option:
             arguments.options[key] = value
-        elif name.startswith("--") and key.partition(".")[0] in TOP_KEYS:
-            arguments.sources.append((name, _nested(key.split("."), _value(value, name))))
         else:
-            known = ["-c", *(f"--{option}" for option in options), *(f"--{top}" for top in TOP_KEYS)]
-            raise ValueError(f"unknown option {name!r}; {nearest(name, known)}")
+            arguments.sources.append((name, _nested(key.split("."), _value(value, name))))
     return arguments
 
 

@@ -2,14 +2,15 @@
 
 import inspect
 import logging
-import re
 import warnings
-from copy import deepcopy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from relbias._extras import extra
+from relbias.cli.config import Source, holds, merge, origin
 from relbias.cli.keys import find_class
+from relbias.cli.summary import summarize
 
 with extra("train"):
     import yaml
@@ -79,23 +80,24 @@ class Experiment(LightningCLI):
         """The complete configuration, defaults included, as plain values; enough to run it again."""
         config = yaml.safe_load(self.parser.dump(self.config, skip_none=False, format="yaml"))
         for logger in _loggers(config):
-            if logger["init_args"].get("save_dir") == str(self.run_dir):  # it moves with the run folder
+            if logger.get("init_args", {}).get("save_dir") == str(self.run_dir):  # it moves with the run folder
                 del logger["init_args"]["save_dir"]
         return config
 
 
-def build(config: dict[str, Any], run_dir: Path | None = None, with_trainer: bool = True) -> Experiment:
-    """Builds everything a configuration names; nothing is written.
+def build(sources: Sequence[Source], run_dir: Path | None = None, with_trainer: bool = True) -> Experiment:
+    """Merges a configuration and builds everything that it names; nothing is written.
 
     Args:
-        config: a merged configuration.
+        sources: see :func:`relbias.cli.config.merge`.
         run_dir: where a training will write; a logger without save_dir writes there as well.
         with_trainer: whether to build a Trainer, which needs the device that the configuration asks for.
 
     Raises:
-        ValueError: a value of the wrong type, one that a constructor refuses, or a package that is not installed.
+        ValueError: a value of the wrong type, one that a constructor refuses, or a package that is not installed; the
+            message begins with the source of the value, or with all of them where it could be any.
     """
-    config = deepcopy(config)
+    config = merge(sources)
     for key in ("model", "data"):
         if "class_path" not in config.get(key, {}):
             raise ValueError(
@@ -103,19 +105,21 @@ def build(config: dict[str, Any], run_dir: Path | None = None, with_trainer: boo
             )
     for logger in _loggers(config):
         if "save_dir" in inspect.signature(find_class(logger["class_path"], "trainer.logger")).parameters:
-            logger["init_args"] = {"save_dir": str(run_dir), **(logger.get("init_args") or {})}
+            logger["init_args"] = {"save_dir": str(run_dir), **logger.get("init_args", {})}
     _quieten()
     try:
         return Experiment(config, run_dir, with_trainer)
     except ArgumentError as error:
-        raise ValueError(summarize(str(error))) from None
+        key, text = summarize(str(error))
+        known = key if key and holds(config, key) else ""  # in a mapping of encodings jsonargparse leaves a part out
+        raise ValueError(f"{origin(sources, known)}{f'{key}: ' if key else ''}{text}") from None
     except ModuleNotFoundError as error:
         raise ValueError(f"{error.name or error} is not installed; install it, or leave out what needs it") from None
     except (ValueError, TypeError, MisconfigurationException) as error:
         cause = error
         while cause.__cause__ is not None:  # what the constructor said, below what jsonargparse made of it
             cause = cause.__cause__
-        raise ValueError(" ".join(str(cause).split())) from None
+        raise ValueError(f"{origin(sources)}{' '.join(str(cause).split())}") from None
 
 
 def _quieten() -> None:
@@ -139,32 +143,3 @@ def _loggers(config: dict[str, Any]) -> list[dict[str, Any]]:
     """The loggers of a configuration that are given by class_path."""
     given = _as_list(config.get("trainer", {}).get("logger"))
     return [entry for entry in given if isinstance(entry, dict) and "class_path" in entry]
-
-
-def summarize(message: str) -> str:
-    """One line from jsonargparse's tree of everything that it tried.
-
-    Args:
-        message: an ArgumentError's text.
-
-    Returns:
-        The keys that lead to the innermost error, and the error.
-
-    Example:
-        >>> summarize('Parser key "model":\\n  Parser key "lr":\\n    Expected a float. Got value: x')
-        'model.lr: Expected a float. Got value: x'
-    """
-    lines = message.splitlines()
-    ends = [i for i, line in enumerate(lines) if "Got value:" in line or "not accepted" in line or "required" in line]
-    if not ends:
-        return " ".join(message.split())
-    end = max(ends, key=lambda i: len(lines[i]) - len(lines[i].lstrip()))
-    keys, indent = [], len(lines[end])
-    for line in reversed(lines[: end + 1]):
-        key = re.search(r'Parser key "([\w.]+)":', line)
-        depth = len(line) - len(line.lstrip())
-        if key and depth <= indent:
-            keys.insert(0, key[1])
-            indent = depth - 1
-    text = re.sub(r'.*Parser key "[\w.]+":', "", lines[end]).strip(" -")
-    return f"{'.'.join(keys)}: {text}" if keys else text

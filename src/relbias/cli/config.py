@@ -5,14 +5,17 @@ relations to encodings, or merge two encodings into a third, without a word.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from copy import deepcopy
+from typing import Any, TypeAlias
 
 from relbias.cli.keys import check_keys
 
+Source: TypeAlias = tuple[str, dict[str, Any]]
+"""What to call a mapping in a message, a name or path or option, and the mapping."""
 ENCODING = ("model", "init_args", "encoding")
 
 
-def merge(sources: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def merge(sources: Sequence[Source]) -> dict[str, Any]:
     """Merges mappings from left to right and checks the keys after each.
 
     Mappings are merged key by key and everything else is replaced, with two exceptions: a class_path that differs
@@ -33,11 +36,54 @@ def merge(sources: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for label, mapping in sources:
         try:
-            config = _merged(config, mapping, ())
+            config = _merged(config, deepcopy(mapping), ())
             check_keys(config)
         except ValueError as error:
             raise ValueError(f"{label}: {error}") from None
     return config
+
+
+def origin(sources: Sequence[Source], key: str = "") -> str:
+    """The beginning of a message about a merged configuration: which sources it is about.
+
+    Args:
+        sources: see :func:`merge`.
+        key: the key that the message is about; none where it can be about any.
+
+    Returns:
+        The file that was the last to set the key, or all files; empty where an option set it, which the key names.
+
+    Example:
+        >>> sources = [("a", {"trainer": {"max_epochs": 3}}), ("b", {"data": {}}), ("--data.x", {"data": {"x": 1}})]
+        >>> origin(sources, "trainer.max_epochs"), origin(sources, "data.x"), origin(sources)
+        ('a: ', '', 'a with b and the options given: ')
+    """
+    files = [label for label, _ in sources if not label.startswith("--")]
+    if not key:
+        return f"{' with '.join(files)}{' and the options given' if len(files) < len(sources) else ''}: "
+    depths = [_depth(mapping, key.split(".")) for _, mapping in sources]
+    last = max(range(len(sources)), key=lambda position: (depths[position], position))
+    return f"{sources[last][0]}: " if sources[last][0] in files else ""
+
+
+def holds(mapping: Any, key: str) -> bool:
+    """Whether a mapping holds a key with dots.
+
+    Example:
+        >>> holds({"trainer": {"max_epochs": 3}}, "trainer.max_epochs"), holds({"trainer": None}, "trainer.max_epochs")
+        (True, False)
+    """
+    path = key.split(".")
+    return _depth(mapping, path) == len(path)
+
+
+def _depth(mapping: Any, path: list[str]) -> int:
+    """How many keys of the path a mapping holds."""
+    for depth, key in enumerate(path):
+        if not isinstance(mapping, dict) or key not in mapping:
+            return depth
+        mapping = mapping[key]
+    return len(path)
 
 
 def _merged(old: Any, new: Any, path: tuple[str, ...]) -> Any:
@@ -59,8 +105,7 @@ def _encoding(old: Any, new: Any) -> Any:
                 f"encoding.init_args applies to an encoding given by class_path, and the encoding is {old!r}; "
                 "give encoding.class_path first"
             )
-        options = new["init_args"] if isinstance(new["init_args"], dict) else {}
-        return {**old, "init_args": {**old["init_args"], **options}}
+        return {**old, "init_args": {**old["init_args"], **_options(new)}}
     if "class_path" in new:
         return _with_class_path(new)
     return {key: _with_class_path(value) if isinstance(value, dict) else value for key, value in new.items()}
@@ -74,4 +119,11 @@ def _with_class_path(spec: dict[str, Any]) -> dict[str, Any]:
             f"an encoding given by class_path has the keys class_path and init_args, got {sorted(map(str, spec))}; "
             "its options go under init_args"
         )
-    return {"class_path": spec["class_path"], "init_args": spec.get("init_args") or {}}
+    return {"class_path": spec["class_path"], "init_args": _options(spec)}
+
+
+def _options(spec: dict[str, Any]) -> dict[str, Any]:
+    options = spec.get("init_args", {})
+    if not isinstance(options, dict):
+        raise ValueError(f"{'.'.join(ENCODING)}.init_args is {options!r}, expected a mapping")
+    return options

@@ -42,7 +42,7 @@ def main(command: str, argv: Sequence[str]) -> int:
         _print_list(options.subject, options.pattern)
     elif command == "show":
         parser.add_argument("name", help="a recipe or config, such as vision/digits or encoding/alibi")
-        print(resources.find(parser.parse_args(argv).name).read_text(encoding="utf-8"), end="")
+        print(resources.read(resources.find(parser.parse_args(argv).name)), end="")
     elif command == "check":
         parser.add_argument("names", nargs="*", help="recipes or configs (default: all)")
         return _check(parser.parse_args(argv).names)
@@ -50,7 +50,7 @@ def main(command: str, argv: Sequence[str]) -> int:
         parser.add_argument("name", help="a recipe or config, such as vision/digits or encoding/alibi")
         parser.add_argument("destination", nargs="?", default=".", help="a folder or a file (default: this folder)")
         options = parser.parse_args(argv)
-        print(_copy(resources.find(options.name), Path(options.destination)))
+        print(_copy(resources.find(options.name), options.destination))
     return 0
 
 
@@ -94,13 +94,16 @@ def _library_names(subject: str) -> list[str]:
 def _check(names: list[str]) -> int:
     for name in names:
         resources.find(name)  # a wrong name is told at once, before torch is loaded
-    from relbias.cli.train import check
+    from relbias.cli.check import check
 
     return check(names)
 
 
-def _copy(source: Path, destination: Path) -> Path:
-    target = destination / source.name if destination.is_dir() else destination
+def _copy(source: Path, destination: str) -> Path:
+    folder = Path(destination)
+    if destination.endswith("/") and not folder.is_dir():
+        raise ValueError(f"there is no folder {destination}; make it first, or leave out the / to write a file")
+    target = folder / source.name if folder.is_dir() else folder
     if target.exists():
         raise FileExistsError(f"{target} exists; give another destination or remove it first")
     shutil.copyfile(source, target)

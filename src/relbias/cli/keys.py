@@ -6,7 +6,7 @@ from typing import Any
 
 from relbias._extras import MissingExtraError, extra
 from relbias._nearest import nearest
-from relbias.encodings.base import find_encoding
+from relbias.encodings.base import Encoding, find_encoding
 
 with extra("train"):
     from lightning.pytorch import Trainer
@@ -28,10 +28,24 @@ def check_keys(config: dict[str, Any]) -> None:
     _check_names(config.get("trainer", {}), _arguments(Trainer), "trainer")
     for key, value in config.items():
         _check_classes(value, key)
-    encoding = config.get("model", {}).get("init_args", {}).get("encoding")
-    for spec in encoding.values() if isinstance(encoding, dict) and "class_path" not in encoding else [encoding]:
-        if isinstance(spec, str):
-            find_encoding(spec)
+    if "encoding" in config.get("model", {}).get("init_args", {}):
+        _check_encoding(config["model"]["init_args"]["encoding"], "model.init_args.encoding")
+
+
+def _check_encoding(spec: Any, path: str, in_sum: bool = False) -> None:
+    """Checks a name, a class_path or, unless inside one already, a mapping from relations to these."""
+    if isinstance(spec, str):
+        find_encoding(spec)
+    elif isinstance(spec, dict) and "class_path" in spec:
+        found = find_class(spec["class_path"], path)
+        if inspect.isclass(found) and not issubclass(found, Encoding):
+            raise ValueError(f"{path}.class_path is {found.__module__}.{found.__qualname__}, which is no Encoding")
+    elif isinstance(spec, dict) and not in_sum:
+        for key, inner in spec.items():
+            _check_encoding(inner, f"{path}.{key}", in_sum=True)
+    else:
+        options = "; options of an encoding given by class_path go under encoding.init_args" if in_sum else ""
+        raise ValueError(f"{path} is {spec!r}, expected the name of an encoding or a class_path{options}")
 
 
 def _check_classes(value: Any, path: str) -> None:
@@ -40,12 +54,16 @@ def _check_classes(value: Any, path: str) -> None:
             _check_classes(item, f"{path}[{position}]")
     if not isinstance(value, dict):
         return
-    if isinstance(value.get("class_path"), str) and "." in value["class_path"]:
+    init_args = value.get("init_args", {})
+    if not isinstance(init_args, dict):
+        empty = "empty" if init_args is None else repr(init_args)
+        raise ValueError(f"{path}.init_args is {empty}, expected a mapping; fill it or leave it out")
+    class_path = value.get("class_path", "")
+    if not isinstance(class_path, str):
+        raise ValueError(f"{path}.class_path is {class_path!r}, expected a module and a class as in torch.nn.Linear")
+    if "." in class_path:
         _check_names(value, ["class_path", "init_args"], path)
-        init_args = value.get("init_args") or {}
-        if not isinstance(init_args, dict):
-            raise ValueError(f"{path}.init_args is {init_args!r}, expected a mapping")
-        _check_names(init_args, _arguments(find_class(value["class_path"], path)), f"{path}.init_args")
+        _check_names(init_args, _arguments(find_class(class_path, path)), f"{path}.init_args")
     for key, inner in value.items():
         _check_classes(inner, f"{path}.{key}")
 
@@ -80,11 +98,14 @@ def find_class(class_path: str, path: str) -> Any:
         module = importlib.import_module(module_name)
     except MissingExtraError:
         raise
-    except ImportError as error:
+    except (ImportError, ValueError, TypeError) as error:  # the last two where the name of the module is not one
         raise ValueError(f"{path}.class_path is {class_path!r}, which cannot be imported: {error}") from None
     if not hasattr(module, name):
         known = [key for key in dir(module) if inspect.isclass(getattr(module, key))]
         raise ValueError(
             f"{path}.class_path is {class_path!r}, and {module_name} has no {name!r}; {nearest(name, known)}"
         )
-    return getattr(module, name)
+    found = getattr(module, name)
+    if not callable(found):
+        raise ValueError(f"{path}.class_path is {class_path!r}, which is {found!r}, expected a class")
+    return found

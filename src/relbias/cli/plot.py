@@ -52,13 +52,12 @@ def _draw_training(figure: str, run_dirs: list[Path], output: Path | None) -> li
 def _draw_encodings(figure: str, run_dirs: list[Path], output: Path | None) -> list[Path]:
     from relbias.cli import run_folder
     from relbias.cli.build import build
-    from relbias.cli.config import merge
     from relbias.plot import layers, plot_bias, plot_curve
 
     files = []
     for run_dir in run_dirs:
-        config = merge([(str(run_dir / run_folder.CONFIG), run_folder.read_config(run_dir))])
-        model = build(config, with_trainer=False).model
+        config = (str(run_dir / run_folder.CONFIG), run_folder.read_config(run_dir))
+        model = build([config], with_trainer=False).model
         run_folder.load_weights(model, run_dir / run_folder.BEST)
         path = (output or run_dir / "plots") / f"{figure}.png"
         if output is not None and len(run_dirs) > 1:

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 import yaml
 
+from relbias import resources
 from relbias.cli.arguments import load
 
 CONFIG, FIT, TEST, PREDICTIONS, BEST = (
@@ -106,7 +106,7 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.is_file():
         raise ValueError(f"{path} is not a run folder: it has no {CONFIG}; `relbias fit` makes one")
-    config = load(file.read_text(encoding="utf-8"), str(file))
+    config = load(resources.read(file), str(file))
     if not isinstance(config, dict):
         raise ValueError(f"{file} holds {type(config).__name__}, expected a mapping")
     return config
@@ -140,9 +140,15 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     if not path.is_file():
         raise ValueError(f"there is no checkpoint {path}; did the training finish its first epoch?")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
-        raise ValueError(f"the checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from None
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # a damaged file can end in any error, and what torch says of it helps nobody here
+        checkpoint = None
+    state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise ValueError(
+            f"the checkpoint {path} cannot be read: it is damaged or not one of Lightning's; train again, or put "
+            "last.ckpt in its place"
+        )
     own = model.state_dict()
     shapes = [name for name in state.keys() & own.keys() if state[name].shape != own[name].shape]
     problems = {

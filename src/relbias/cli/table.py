@@ -72,6 +72,8 @@ def split(sources: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[list[str]
         >>> split([("encoding/alibi", alibi), ("--trainer.max_epochs", {"trainer": {"max_epochs": 3}})])
         ([['-c', 'encoding/alibi']], ['--trainer.max_epochs', '3'])
     """
+    from relbias.cli.config import holds
+
     encodings, others = [], []
     for label, mapping in sources:
         if label.startswith("--"):
@@ -79,7 +81,7 @@ def split(sources: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[list[str]
             for key in label[2:].split("."):
                 value = value[key]
             others += [label, _text(value)]
-        elif "encoding" in (mapping.get("model", {}).get("init_args") or {}):
+        elif holds(mapping, "model.init_args.encoding"):
             encodings.append(["-c", label])
         else:
             others += ["-c", label]
@@ -93,12 +95,14 @@ def _text(value: Any) -> str:
 
 
 def _complete(argv: list[str]) -> dict[str, Any]:
-    """The complete configuration of a run, as its folder would hold it."""
+    """The complete configuration of a run that can start, as its folder would hold it."""
     from relbias.cli.arguments import parse
     from relbias.cli.build import build
-    from relbias.cli.config import merge
+    from relbias.cli.trial import try_batch
 
-    return build(merge(parse(argv).sources), with_trainer=False).dump()
+    experiment = build(parse(argv).sources, with_trainer=False)
+    try_batch(experiment)
+    return experiment.dump()
 
 
 def _run(argv: list[str]) -> dict[str, Any]:

@@ -1,23 +1,24 @@
-"""fit, validate, test, predict and check."""
+"""fit, validate, test and predict."""
 
 import csv
 import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from relbias import resources
 from relbias._extras import extra
 
 with extra("train"):
     import torch
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     from relbias.cli import run_folder
-    from relbias.cli.arguments import parse, read
-    from relbias.cli.build import Experiment, build
+    from relbias.cli.arguments import parse
+    from relbias.cli.build import build
     from relbias.cli.config import merge
     from relbias.cli.provenance import commit, machine
+    from relbias.cli.trial import try_batch
 
 USAGE = {
     "fit": """usage: relbias fit -c RECIPE [-c CONFIG ...] [--run_dir DIR] [--key value ...]
@@ -32,7 +33,7 @@ Evaluates checkpoints/best.ckpt on the validation split and prints the result.""
     "test": """usage: relbias test RUN_DIR [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
 Evaluates checkpoints/best.ckpt on the test split, prints the result and writes it to RUN_DIR/test.json, in place of
-that of an earlier test.""",
+that of an earlier test; only a test without further options replaces one without.""",
     "predict": """usage: relbias predict RUN_DIR [--output FILE] [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
 Writes the predictions for the test split to RUN_DIR/predictions.csv, or to FILE; never overwrites a file.""",
@@ -76,14 +77,15 @@ def fit(argv: Sequence[str]) -> Path:
     config = merge(arguments.sources)
     given = arguments.options.get("run_dir")
     run_dir = Path(given) if given else run_folder.default_path(arguments.configs[0], config)
-    try:
-        experiment = build(config, run_dir)
-    except ValueError as error:
-        raise ValueError(f"{' with '.join(arguments.configs)}: {error}") from None
+    experiment = build(arguments.sources, run_dir)
+    try_batch(experiment)
     run_folder.create(run_dir, experiment.dump())
 
     trainer, start = experiment.trainer, time.perf_counter()
-    trainer.fit(experiment.model, datamodule=experiment.datamodule)
+    try:
+        trainer.fit(experiment.model, datamodule=experiment.datamodule)
+    except (ValueError, MisconfigurationException) as error:
+        raise ValueError(f"{error}; the training in {run_dir} is not finished") from error
     record = {
         "seconds": round(time.perf_counter() - start, 1),
         "epochs": trainer.current_epoch,
@@ -109,7 +111,7 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
     Returns:
         The metrics; empty for predict.
     """
-    arguments = parse(argv, options=["output"] if command == "predict" else [])
+    arguments = parse(argv, options=["output"] if command == "predict" else [], keys=["trainer"])
     if len(arguments.positional) != 1:
         raise ValueError(f"{command} takes one run folder, got {len(arguments.positional)}; relbias {command} RUN_DIR")
     for label, mapping in arguments.sources:
@@ -122,23 +124,33 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
     output = Path(arguments.options.get("output", run_dir / run_folder.PREDICTIONS))
     if command == "predict" and output.exists():
         raise ValueError(f"{output} exists; give another file with --output or remove it")
-    experiment = build(merge([(str(run_dir / run_folder.CONFIG), config), *arguments.sources]))
+    experiment = build([(str(run_dir / run_folder.CONFIG), config), *arguments.sources])
     run_folder.load_weights(experiment.model, run_dir / run_folder.BEST)
 
+    function = getattr(experiment.trainer, command)
+    options = {} if command == "predict" else {"verbose": False}
+    try:
+        results = function(experiment.model, datamodule=experiment.datamodule, **options)
+    except MisconfigurationException as error:
+        raise ValueError(str(error)) from error
     if command == "predict":
-        batches = experiment.trainer.predict(experiment.model, datamodule=experiment.datamodule)
-        write_predictions(cast(list, batches), output)
+        write_predictions(results, output)
         print(f"the predictions are in {output}")
         return {}
-    function = getattr(experiment.trainer, command)
-    results = function(experiment.model, datamodule=experiment.datamodule, verbose=False)
     metrics = {name: value for result in results for name, value in result.items()}
     _print_table(metrics)
     if command == "test":
-        record = {**metrics, "overrides": [label for label, _ in arguments.sources]}
-        run_folder.write_json(run_dir / run_folder.TEST, record)
-        print(f"the result is in {run_dir / run_folder.TEST}")
+        _record_test(metrics, [label for label, _ in arguments.sources], run_dir / run_folder.TEST)
     return metrics
+
+
+def _record_test(metrics: dict[str, float], overrides: list[str], path: Path) -> None:
+    earlier = run_folder.read_json(path)
+    if overrides and earlier is not None and not earlier["overrides"]:
+        print(f"{path} stays: it holds the result of a test without {', '.join(overrides)}")
+        return
+    run_folder.write_json(path, {**metrics, "overrides": overrides})
+    print(f"the result is in {path}")
 
 
 def write_predictions(batches: list[dict[str, torch.Tensor]], path: Path) -> None:
@@ -162,53 +174,3 @@ def _print_table(metrics: dict[str, Any]) -> None:
     width = max((len(name) for name in metrics), default=0)
     for name, value in metrics.items():
         print(f"{name:<{width}}  {value:.4f}")
-
-
-def check(names: Sequence[str]) -> int:
-    """Builds the task and the data of recipes; a config is laid on the first recipe that it fits.
-
-    Args:
-        names: recipes and configs, by name or path; all where empty.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ValueError: one that cannot be built; the message says why for each.
-    """
-    failures = []
-    for name in names or [*resources.names("recipes"), *resources.names("configs")]:
-        try:
-            print(_check_one(name))
-        except ValueError as error:
-            failures.append(str(error))
-    if failures:
-        raise ValueError("; ".join(failures))
-    return 0
-
-
-def _check_one(name: str) -> str:
-    if "class_path" in read(name).get("model", {}):
-        build_only([name])
-        return f"ok  {name}"
-    refusals = []
-    for recipe in resources.names("recipes"):
-        merge([(label, read(label)) for label in (recipe, name)])  # a key or encoding that does not exist is an error
-        try:
-            build_only([recipe, name])
-        except ValueError as error:  # what the recipe's own classes refuse, such as an encoding for sequences on a grid
-            refusals.append(f"{recipe}: {error}")
-        else:
-            return f"ok  {name} on {recipe}"
-    return f"--  {name} fits none of the recipes ({'; '.join(refusals)})"
-
-
-def build_only(names: Sequence[str], overrides: Sequence[tuple[str, dict[str, Any]]] = ()) -> Experiment:
-    """Merges and builds without a Trainer.
-
-    Args:
-        names: a recipe and the configs on it.
-        overrides: further sources, see :func:`relbias.cli.config.merge`.
-    """
-    sources = [(name, read(name)) for name in names]
-    return build(merge([*sources, *overrides]), with_trainer=False)

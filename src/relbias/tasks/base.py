@@ -1,6 +1,7 @@
 """The one base task: optimizer, weight decay groups and learning rate schedule."""
 
 import math
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -63,6 +64,16 @@ class Task(LightningModule):
         self.lr = lr
         self.weight_decay = weight_decay
         self.warmup_epochs = warmup_epochs
+
+    def check_batch(self, batch: Any) -> None:
+        """Called with one batch before a training, in evaluation mode and without gradients; here it takes any.
+
+        Args:
+            batch: what the validation dataloader gives.
+
+        Raises:
+            ValueError: the network does not fit the data or the task.
+        """
 
     def parameter_groups(self) -> list[dict]:
         """The parameters that are decayed and those that are not, as AdamW's groups.

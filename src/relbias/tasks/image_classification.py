@@ -53,6 +53,7 @@ class ImageClassification(Task):
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"label_smoothing is {label_smoothing}, expected a number in [0, 1)")
         self.network = network(encoding)
+        self.num_classes = num_classes
         self.label_smoothing = label_smoothing
         self.val_accuracy = MulticlassAccuracy(num_classes, average="micro")
         self.test_accuracy = MulticlassAccuracy(num_classes, average="micro")
@@ -61,6 +62,22 @@ class ImageClassification(Task):
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, num_classes) of images (B, C, H, W)."""
         return self.network(images)
+
+    def check_batch(self, batch: tuple[Tensor, Tensor]) -> None:
+        """Raises ValueError where the network's logits or the labels of (images, labels) are not num_classes."""
+        images, labels = batch
+        images, num_classes = images[:2], self.num_classes
+        logits = self(images)
+        if logits.shape != (len(images), num_classes):
+            raise ValueError(
+                f"num_classes is {num_classes}, and the network maps images {tuple(images.shape)} to "
+                f"{tuple(logits.shape)}, expected {(len(images), num_classes)}; give both the same num_classes"
+            )
+        if labels.min() < 0 or labels.max() >= num_classes:
+            raise ValueError(
+                f"num_classes is {num_classes}, and the data has labels from {labels.min()} to {labels.max()}, "
+                f"expected 0 to {num_classes - 1}"
+            )
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The smoothed cross entropy of a batch."""
