@@ -202,3 +202,14 @@ def test_shapes_without_values(implementation):
 def test_explain_names_the_nearest_argument():
     with pytest.raises(TypeError, match="did you mean 'is_causal'"):
         rb.explain(*qkv(), is_casual=True)
+
+
+def test_block_by_block_under_torch_func(monkeypatch):
+    monkeypatch.setattr("relbias.attention.blockwise._LOGITS_PER_BLOCK", 10)
+    q, k, v = qkv()
+
+    def loss(q, implementation):
+        return rb.relative_attention(q, k, v, implementation=implementation).square().sum()
+
+    grads = [torch.func.grad(loss)(q, name) for name in ("blockwise", "reference")]
+    torch.testing.assert_close(*grads)

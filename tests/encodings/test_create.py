@@ -37,6 +37,8 @@ def test_a_built_encoding_is_shared_and_must_fit():
         (lambda: rb.create_encoding({}, 4, 16), "at least one"),
         (lambda: rb.create_encoding({"a.b": "t5"}, 4, 16), "identifiers"),
         (lambda: rb.create_encoding({"a": "sinusoidal"}, 4, 16), "applied at the input"),
+        (lambda: rb.create_encoding({"training": "t5"}, 4, 16), "identifiers"),
+        (lambda: rb.create_encoding({"type": "t5"}, 4, 16), "identifiers"),
         (lambda: rb.create_encoding("t5", 0, 16), "num_heads must be an integer of at least 1"),
     ],
 )

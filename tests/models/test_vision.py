@@ -94,6 +94,19 @@ def test_refuses_images_that_do_not_fit(shape):
         make("none")(torch.zeros(shape, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("encoding", ["shaw", "learned"])
+def test_meta_device_then_to_empty(encoding):
+    model = VisionTransformer(encoding, **SIZES, device="meta", dtype=torch.float64)
+    assert all(parameter.is_meta and parameter.dtype == torch.float64 for parameter in model.parameters())
+    model.to_empty(device="cpu")
+    other = VisionTransformer(encoding, **SIZES, dtype=torch.float64)
+    for fresh in (model, other):
+        torch.manual_seed(1)
+        fresh.reset_parameters()
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_block_adds_to_its_input_and_drops_in_training():
     torch.manual_seed(0)
     block = TransformerBlock(32, 2, "rope", dropout=0.5)

@@ -20,7 +20,7 @@ class Blockwise(Implementation):
     """The exact softmax of a block of queries over all keys, one block after the other.
 
     The backward pass computes each block again, so that a block's N x M part is the largest thing in memory, in
-    training too. Half precision is computed in float32. There is no double backward.
+    training too (under torch.func every block is kept). Half precision is computed in float32.
     """
 
     name = "blockwise"
@@ -42,12 +42,17 @@ class Blockwise(Implementation):
         blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
         if len(blocks) <= 1:
             return _block(call, q, k, slice(0, n)).to(dtype), None
-        recompute = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        recompute = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not _in_transform()
         outs = [
             checkpoint(_block, call, q, k, rows, use_reentrant=False) if recompute else _block(call, q, k, rows)
             for rows in blocks
         ]
         return torch.cat(outs, dim=2).to(dtype), None
+
+
+def _in_transform() -> bool:
+    """Whether torch.func differentiates or maps this call, inside which nothing can be checkpointed."""
+    return torch._C._functorch.maybe_current_level() is not None
 
 
 def _block(call: Call, q: Tensor, k: Tensor, rows: slice) -> Tensor:

@@ -97,7 +97,8 @@ def _mask_size(call: Call) -> int:
             size = batch * heads * n * m
         elif entry.b is not None:
             per_item = entry.index is not None and entry.index.batch_heads[0] > 1
-            per_item = per_item or (isinstance(entry.b, Tensor) and entry.b.ndim > 2)
+            # What a function returns is not known before it is called: it may differ by item.
+            per_item = per_item or not isinstance(entry.b, Tensor) or entry.b.ndim > 2
             size = max(size, (batch if per_item or not call.masks.empty else 1) * heads * n * m)
     return size
 

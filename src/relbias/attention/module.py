@@ -15,6 +15,7 @@ from relbias.attention.indices import resolve_index
 from relbias.attention.masks import Window
 from relbias.encodings import Encoding, EncodingSpec, NoEncoding, create_encoding
 from relbias.relations import Index, Relation
+from relbias.relations.base import check_size
 from relbias.terms import Terms
 
 
@@ -66,9 +67,11 @@ class RelativeAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if num_heads < 1 or dim < 1 or dim % num_heads:
+        for name, size in (("dim", dim), ("num_heads", num_heads), ("num_kv_heads", num_kv_heads)):
+            check_size(name, size, 1)
+        if dim % num_heads:
             raise ValueError(f"dim must be a multiple of num_heads, got dim={dim} and num_heads={num_heads}")
-        if num_kv_heads < 1 or num_heads % num_kv_heads:
+        if num_heads % num_kv_heads:
             raise ValueError(f"num_heads must be a multiple of num_kv_heads, got {num_heads} and {num_kv_heads}")
         if not 0.0 <= dropout <= 1.0:
             raise ValueError(f"dropout is a probability from 0 to 1, got {dropout}")

@@ -43,7 +43,7 @@ class Encoding(nn.Module, ABC):
         ...     name = "nearby"
         ...     relations = (Sequence,)
         ...     def forward(self, index, *, x=None, attention=None):
-        ...         return Terms(b=lambda rows: -index.differences(rows).abs().float())
+        ...         return Terms(b=lambda rows: -index.differences(rows, self.device).abs().float())
         >>> create = _classes["nearby"]
         >>> create(num_heads=2, head_dim=4)(Sequence()(3)).names
         ('b',)
@@ -201,7 +201,11 @@ def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
 
 
 def _describe(index: Any) -> str:
-    return f"a {type(index).__name__} with the codes {index.code_space}" if isinstance(index, Index) else repr(index)
+    return (
+        f"a {type(index).__name__} with the codes {index.code_space}"
+        if isinstance(index, Index)
+        else f"a {type(index).__name__}"
+    )
 
 
 def find_encoding(name: str) -> type[Encoding]:

@@ -38,7 +38,7 @@ class EncodingSum(Encoding):
         for key, encoding in encodings.items():
             if hasattr(encoding, "embed"):
                 raise ValueError(f"{encoding.label} ({key!r}) is applied at the input and cannot be part of a sum")
-            if not isinstance(key, str) or not key.isidentifier() or hasattr(nn.ModuleDict, key):
+            if not isinstance(key, str) or not key.isidentifier() or hasattr(nn.ModuleDict(), key):
                 raise ValueError(
                     f"the keys of a sum name its parameters: identifiers that torch's modules do not use; got {key!r}"
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from relbias.attention import RelativeAttention
@@ -21,9 +22,10 @@ class TransformerBlock(nn.Module):
         relation: as in `RelativeAttention`.
         mlp_ratio: the width of the network in the middle, as a multiple of `dim`.
         dropout: the probability of dropping an attention weight, and a number of each branch's output.
+        device: where parameters lie.
+        dtype: of the parameters.
 
     Example:
-        >>> import torch
         >>> block = TransformerBlock(64, num_heads=4, encoding="rope")
         >>> block(torch.randn(2, 10, 64), is_causal=True).shape
         torch.Size([2, 10, 64])
@@ -38,18 +40,30 @@ class TransformerBlock(nn.Module):
         *,
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim)
-        self.attention = RelativeAttention(dim, num_heads, encoding, relation, dropout=dropout)
-        self.norm2 = nn.LayerNorm(dim)
+        like: Any = {"device": device, "dtype": dtype}
+        self.norm1 = nn.LayerNorm(dim, **like)
+        self.attention = RelativeAttention(dim, num_heads, encoding, relation, dropout=dropout, **like)
+        self.norm2 = nn.LayerNorm(dim, **like)
         width = int(dim * mlp_ratio)
-        layers = nn.Linear(dim, width), nn.Linear(width, dim)
-        for layer in layers:
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-        self.mlp = nn.Sequential(layers[0], nn.GELU(), layers[1])
+        self.mlp = nn.Sequential(nn.Linear(dim, width, **like), nn.GELU(), nn.Linear(width, dim, **like))
         self.dropout = nn.Dropout(dropout)
+        self._reset_mlp()
+
+    def reset_parameters(self) -> None:
+        """Give every parameter its start: Xavier for matrices, zero for their biases."""
+        for layer in (self.norm1, self.attention, self.norm2):
+            layer.reset_parameters()
+        self._reset_mlp()
+
+    def _reset_mlp(self) -> None:
+        for layer in self.mlp:
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor, **arguments: Any) -> Tensor:
         """The tokens after one block.

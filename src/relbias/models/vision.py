@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -29,12 +30,13 @@ class VisionTransformer(nn.Module):
         num_heads: H, a divisor of `dim`.
         mlp_ratio: the width of a block's network, as a multiple of `dim`.
         dropout: the probability of dropping an attention weight, and a number of each branch's output.
+        device: where parameters lie.
+        dtype: of the parameters.
 
     Raises:
         ValueError: the image does not divide into patches, or the encoding does not take a grid.
 
     Example:
-        >>> import torch
         >>> model = VisionTransformer("table", image_size=16, patch_size=2, in_channels=1, num_classes=10,
         ...                           dim=64, depth=4, num_heads=4)
         >>> model(torch.randn(2, 1, 16, 16)).shape
@@ -54,6 +56,8 @@ class VisionTransformer(nn.Module):
         num_heads: int,
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if image_size < 1 or patch_size < 1 or image_size % patch_size:
@@ -62,17 +66,24 @@ class VisionTransformer(nn.Module):
             raise ValueError(f"dim must be a multiple of num_heads, got dim={dim} and num_heads={num_heads}")
         self.patch_size, self.in_channels = patch_size, in_channels
         grid = Grid(image_size // patch_size, image_size // patch_size)
-        self.patch_embedding = nn.Linear(in_channels * patch_size**2, dim)
+        like: Any = {"device": device, "dtype": dtype}
+        self.patch_embedding = nn.Linear(in_channels * patch_size**2, dim, **like)
         first = create_encoding(encoding, num_heads, dim // num_heads, grid)
         at_input = hasattr(first, "embed")
-        self.position: Any = first if at_input else None
+        self.position: Any = first.to(**like) if at_input else None
         per_block = "none" if at_input else encoding
         self.blocks: Any = nn.ModuleList(
-            TransformerBlock(dim, num_heads, per_block, grid, mlp_ratio=mlp_ratio, dropout=dropout)
+            TransformerBlock(dim, num_heads, per_block, grid, mlp_ratio=mlp_ratio, dropout=dropout, **like)
             for _ in range(depth)
         )
-        self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, num_classes)
+        self.norm = nn.LayerNorm(dim, **like)
+        self.head = nn.Linear(dim, num_classes, **like)
+
+    def reset_parameters(self) -> None:
+        """Give every parameter its start."""
+        position = [] if self.position is None else [self.position]
+        for layer in (self.patch_embedding, *position, *self.blocks, self.norm, self.head):
+            layer.reset_parameters()
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits of the classes.
