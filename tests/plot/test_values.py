@@ -1,6 +1,10 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from torch import nn
 
 from relbias.encodings import ALiBi, AxialRoPE, Shaw, Table, create_encoding
@@ -97,3 +101,34 @@ def test_metrics_are_read_by_step(tmp_path):
     assert read_metrics(tmp_path / "metrics.csv") == {"train/loss": [(9, 2.5), (29, 1.5)], "val/loss": [(19, 2.0)]}
     with pytest.raises(ValueError, match="there is no"):
         read_metrics(tmp_path / "absent.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "nothing to draw in .*metrics.csv"),
+        ("epoch,step,train/loss\n", "nothing to draw in .*metrics.csv"),
+        ("epoch,step,train/loss\n0,x,1.0\n", "metrics.csv is not a metrics.csv of a training: invalid literal"),
+        ("epoch,train/loss\n0,1.0\n", "metrics.csv is not a metrics.csv of a training: 'step'"),
+        ("\xff", "metrics.csv is not a metrics.csv of a training: 'utf-8' codec"),
+    ],
+)
+def test_metrics_that_cannot_be_drawn(text, message, tmp_path):
+    (tmp_path / "metrics.csv").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=message):
+        read_metrics(tmp_path / "metrics.csv")
+
+
+def test_the_words_of_a_picture_stay_on_it_and_apart(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: figures.append(figure))
+    encodings = {f"blocks{i}": nn.ModuleDict({"attention": Shaw(2, 8, Grid(4, 4))}) for i in range(4)}
+    found = layers(nn.ModuleDict({"network": nn.ModuleDict(encodings)}))
+    assert [layer.title for layer in found] == [f"blocks{i}" for i in range(4)]
+    plot_bias(found, tmp_path / "bias.png")
+    [figure] = figures
+    FigureCanvasAgg(figure).draw()
+    boxes = sorted((axis.get_tightbbox() for axis in figure.axes), key=lambda box: box.x0)
+    assert boxes[0].x0 >= 0
+    assert boxes[-1].x1 <= figure.bbox.x1
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))

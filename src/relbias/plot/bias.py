@@ -30,7 +30,7 @@ def plot_bias(layers: list[Layer], path: Path, title: str = "") -> list[Path]:
     images = [layer.offsets() if isinstance(layer.relation, Grid) else layer.values for layer in layers]
     columns = max(len(image) for image in images)
     across, down = (len(layers), 1) if columns == 1 else (columns, len(layers))
-    figure = Figure(figsize=(1.2 + 2.2 * across, 0.9 + 2.2 * down), layout="constrained")
+    figure = Figure(figsize=(1.2 + 2.6 * across, 1.2 + 2.4 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False)
     axes = axes.T if columns == 1 else axes  # without heads to show, the layers stand side by side
     for row, (layer, image) in enumerate(zip(layers, images, strict=True)):
@@ -43,10 +43,14 @@ def plot_bias(layers: list[Layer], path: Path, title: str = "") -> list[Path]:
                 axis.set_axis_off()
                 continue
             picture = axis.imshow(image[head], vmin=low, vmax=high, extent=extent, cmap="viridis")
-            axis.set_title(f"head {head}" if len(image) > 1 else "all heads", fontsize=8)
+            heads = f"head {head}" if len(image) > 1 else "all heads"
+            axis.set_title("\n".join(filter(None, [layer.title if head == 0 else "", heads])), fontsize=8)
             axis.tick_params(labelsize=7)
-        figure.colorbar(picture, ax=list(axes[row]))
-        axes[row][0].set_ylabel(f"{layer.name}\n{DESCRIPTIONS[layer.term]}\n{'dy' if on_grid else 'query'}", fontsize=7)
+        shown = list(axes[row][: len(image)])
+        bar = figure.colorbar(picture, ax=shown, fraction=0.05 / len(shown), pad=0.03, shrink=0.8)
+        bar.set_label(DESCRIPTIONS[layer.term], fontsize=7)
+        bar.ax.tick_params(labelsize=7)
+        axes[row][0].set_ylabel("dy" if on_grid else "query", fontsize=7)
         axes[row][0].set_xlabel("dx" if on_grid else "key", fontsize=7)
     where = "(dy, dx) = query - key, in patches" if any(isinstance(layer.relation, Grid) for layer in layers) else ""
     figure.suptitle("\n".join(filter(None, [title, where])), fontsize=9)

@@ -19,16 +19,21 @@ def read_metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
         For each metric its (step, value) pairs, in order.
 
     Raises:
-        ValueError: there is no such file.
+        ValueError: there is no such file, it is damaged, or it holds no curves.
     """
     if not path.is_file():
         raise ValueError(f"there is no {path}; `relbias fit` writes it when training begins")
     curves: dict[str, list[tuple[int, float]]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            for name, value in row.items():
-                if name not in _COLUMNS and value:
-                    curves.setdefault(name, []).append((int(row["step"]), float(value)))
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                for name, value in row.items():
+                    if name not in _COLUMNS and value:
+                        curves.setdefault(name, []).append((int(row["step"]), float(value)))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is not a metrics.csv of a training: {error}") from None
+    if not curves:
+        raise ValueError(f"there is nothing to draw in {path}; did the training take its first steps?")
     return curves
 
 

@@ -13,6 +13,7 @@ from relbias.relations import Grid, Relation, Sequence
 from relbias.relations.base import ALL_ROWS
 from relbias.terms import Entry
 
+_COMMON_PARTS = ("network", "attention", "attn", "encoding", "encodings")
 SEQUENCE_LENGTH = 64  # tokens; a sequence has no length of its own
 DESCRIPTIONS = {
     "b": "bias b",
@@ -41,6 +42,12 @@ class Layer:
     term: str
     relation: Relation
     values: np.ndarray
+
+    @property
+    def title(self) -> str:
+        """The name without the parts that are the same in every model, such as ``blocks.0``."""
+        parts = [part for part in self.name.split(".") if part not in _COMMON_PARTS]
+        return ".".join(parts) or self.name
 
     def offsets(self) -> np.ndarray:
         """The values by offset.
