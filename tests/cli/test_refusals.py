@@ -6,7 +6,9 @@ import pytest
 import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from relbias.cli import main as cli
 from relbias.cli import run_folder
 from relbias.tasks import ImageClassification
 
@@ -103,6 +105,12 @@ def test_a_damaged_checkpoint(content, tmp_path):
         run_folder.load_weights(torch.nn.Linear(1, 1), path)
 
 
+def test_a_damaged_record(tmp_path):
+    (tmp_path / "test.json").write_text("{")
+    with pytest.raises(ValueError, match=r"test.json is not JSON: .*; remove it"):
+        run_folder.read_json(tmp_path / "test.json")
+
+
 def test_a_run_folder_whose_configuration_is_no_text(tmp_path, relbias_fails):
     (tmp_path / "config.yaml").write_bytes(b"\xff")
     assert f"{tmp_path / 'config.yaml'} is no text in UTF-8" in relbias_fails("test", tmp_path)
@@ -136,6 +144,23 @@ def test_a_training_that_breaks_off_says_what_it_leaves(tmp_path, tiny, monkeypa
     monkeypatch.setattr(ImageClassification, "training_step", refuse)
     line = relbias_fails("fit", *tiny, "--run_dir", tmp_path / "run")
     assert line == f"no; the training in {tmp_path / 'run'} is not finished"
+
+
+def test_a_training_without_a_validation_has_no_result(tmp_path, tiny, relbias_fails):
+    line = relbias_fails("fit", *tiny, "--trainer.check_val_every_n_epoch", "2", "--run_dir", tmp_path / "run")
+    assert "ended before its first validation, so there is no checkpoints/best.ckpt" in line
+    assert not (tmp_path / "run" / "fit.json").exists()
+
+
+def test_a_training_that_is_terminated_fails(tmp_path, tiny, monkeypatch, capsys):
+    def terminate(self, batch, batch_idx):
+        raise SIGTERMException
+
+    monkeypatch.setattr(ImageClassification, "training_step", terminate)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["fit", *tiny, "--run_dir", str(tmp_path / "run")])
+    assert end.value.code == 143
+    assert f"terminated; the training in {tmp_path / 'run'} is not finished" in capsys.readouterr().err
 
 
 def test_a_missing_extra(monkeypatch, tiny, relbias_fails):

@@ -49,6 +49,8 @@ def test_an_encoding_that_does_not_apply_is_told_before_anything_runs(recipe, tm
     assert "one relation may rotate" in relbias_fails("table", recipe, "--model.init_args.encoding", two)
     (tmp_path / "empty.yaml").write_text("model:\n")
     assert relbias_fails("table", recipe, "-c", "empty.yaml") == "empty.yaml: model is None, expected a mapping"
+    line = relbias_fails("table", recipe, "-c", "encoding/table", "--model.init_args.encoding", "none")
+    assert line.startswith("--model.init_args.encoding would replace the encoding of every row")
     assert not (tmp_path / "runs").exists()
 
 

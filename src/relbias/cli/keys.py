@@ -12,6 +12,15 @@ with extra("train"):
     from lightning.pytorch import Trainer
 
 TOP_KEYS = ("seed_everything", "model", "data", "trainer")
+# What would leave a run folder without metrics.csv or checkpoints/best.ckpt.
+_NO_RUN = {
+    "fast_dev_run": True,
+    "barebones": True,
+    "enable_checkpointing": False,
+    "limit_val_batches": 0,
+    "max_epochs": 0,
+    "max_steps": 0,
+}
 
 
 def check_keys(config: dict[str, Any]) -> None:
@@ -25,7 +34,18 @@ def check_keys(config: dict[str, Any]) -> None:
             raise ValueError(f"unknown key {key!r}; {nearest(str(key), TOP_KEYS)}")
         if key != "seed_everything" and not isinstance(value, dict):
             raise ValueError(f"{key} is {value!r}, expected a mapping")
-    _check_names(config.get("trainer", {}), _arguments(Trainer), "trainer")
+    seed = config.get("seed_everything", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ValueError(f"seed_everything is {seed!r}, expected an integer")
+    trainer = config.get("trainer", {})
+    _check_names(trainer, _arguments(Trainer), "trainer")
+    for key, value in _NO_RUN.items():
+        given = trainer.get(key)
+        if given is not None and (given == value or (value is True and given)):
+            raise ValueError(
+                f"trainer.{key} is {given!r}, and a run needs its training, validation and checkpoints; leave it out, "
+                "and for a short trial give -c trainer/smoke"
+            )
     for key, value in config.items():
         _check_classes(value, key)
     if "encoding" in config.get("model", {}).get("init_args", {}):

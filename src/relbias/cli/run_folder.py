@@ -123,8 +123,17 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The record in a file, or None where there is none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    """The record in a file, or None where there is none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(resources.read(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}; remove it") from None
 
 
 def load_weights(model: torch.nn.Module, path: Path) -> None:

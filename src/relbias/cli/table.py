@@ -15,6 +15,7 @@ with the seeds 0 to N - 1 (default 3), and writes the table between the markers 
 configs and keys apply to every run. Runs lie where `relbias fit` puts them; a run that is finished and has the same
 configuration is not repeated."""
 
+ENCODING = "model.init_args.encoding"
 METRICS = {"centred": "test/accuracy", "moved": "test/accuracy_moved"}
 
 
@@ -67,6 +68,9 @@ def split(sources: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[list[str]
     Returns:
         The arguments of ``relbias fit`` for each row, and those for every run.
 
+    Raises:
+        ValueError: an option would replace the encodings of all rows.
+
     Example:
         >>> alibi = {"model": {"init_args": {"encoding": "alibi"}}}
         >>> split([("encoding/alibi", alibi), ("--trainer.max_epochs", {"trainer": {"max_epochs": 3}})])
@@ -81,10 +85,15 @@ def split(sources: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[list[str]
             for key in label[2:].split("."):
                 value = value[key]
             others += [label, _text(value)]
-        elif holds(mapping, "model.init_args.encoding"):
+        elif holds(mapping, ENCODING):
             encodings.append(["-c", label])
         else:
             others += ["-c", label]
+    fixed = [label for label, mapping in sources if label.startswith("--") and holds(mapping, ENCODING)]
+    if encodings and fixed:
+        raise ValueError(
+            f"{fixed[0]} would replace the encoding of every row; leave it out, or put it in a file for -c"
+        )
     return encodings, others
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from relbias._extras import extra
 with extra("train"):
     import torch
     from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
 
     from relbias.cli import run_folder
     from relbias.cli.arguments import parse
@@ -86,6 +88,14 @@ def fit(argv: Sequence[str]) -> Path:
         trainer.fit(experiment.model, datamodule=experiment.datamodule)
     except (ValueError, MisconfigurationException) as error:
         raise ValueError(f"{error}; the training in {run_dir} is not finished") from error
+    except SIGTERMException:  # a SystemExit, with which the process would seem to have succeeded
+        print(f"relbias: error: terminated; the training in {run_dir} is not finished", file=sys.stderr)
+        raise SystemExit(143) from None
+    if not (run_dir / run_folder.BEST).is_file():
+        raise ValueError(
+            f"the training in {run_dir} ended before its first validation, so there is no {run_folder.BEST}; "
+            "train longer or see trainer.check_val_every_n_epoch"
+        )
     record = {
         "seconds": round(time.perf_counter() - start, 1),
         "epochs": trainer.current_epoch,
