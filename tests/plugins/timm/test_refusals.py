@@ -26,8 +26,8 @@ def same(a, b):
     )
 
 
-def built(prefix_tokens=1, heads=3, name="table"):
-    return rb.create_encoding(name, heads, 64, rb.relations.Grid(4, 4, prefix_tokens=prefix_tokens))
+def built(prefix_tokens=1, heads=3, name="table", **options):
+    return rb.create_encoding(name, heads, 64, rb.relations.Grid(4, 4, prefix_tokens=prefix_tokens), **options)
 
 
 class FailsInLaterLayers:
@@ -56,6 +56,7 @@ class FailsInLaterLayers:
         (built(prefix_tokens=2), {}, r"built over Grid\(.*prefix_tokens=2.*needs one like Grid\(.*prefix_tokens=1"),
         (built(heads=2), {}, "built for 2 heads"),
         (built(), {"max_distance": 2}, "already built"),
+        (built(name="shaw", values=True), {}, "attach it without values"),
         (
             rb.create_encoding("t5", 3, 64),
             {},
