@@ -44,8 +44,7 @@ class Encoding(nn.Module, ABC):
         ...     relations = (Sequence,)
         ...     def forward(self, index, *, x=None, attention=None):
         ...         return Terms(b=lambda rows: -index.differences(rows, self.device).abs().float())
-        >>> create = _classes["nearby"]
-        >>> create(num_heads=2, head_dim=4)(Sequence()(3)).names
+        >>> find_encoding("nearby")(num_heads=2, head_dim=4)(Sequence()(3)).names
         ('b',)
     """
 
