@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
-EPOCHS := 30
+EPOCHS := 60
 
 .PHONY: demo test lint clean
 
