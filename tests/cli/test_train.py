@@ -139,7 +139,6 @@ def test_runs_are_numbered_and_the_last_line_says_where(tmp_path, monkeypatch, t
 
 
 def test_a_logger_is_added_to_metrics_csv_and_writes_into_the_folder(tmp_path, tiny):
-    pytest.importorskip("tensorboard")
     path = tmp_path / "run"
     assert cli.main(["fit", *tiny, "-c", "logger/tensorboard", "--run_dir", str(path)]) == 0
     assert list(path.rglob("events.out.tfevents*"))

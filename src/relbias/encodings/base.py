@@ -129,7 +129,6 @@ class Encoding(nn.Module, ABC):
             x: (B, N, H D), the layer's input, for encodings that depend on it.
             attention: the layer, for encodings that use its projections.
         """
-        raise NotImplementedError
 
     def check_index(self, index: Any) -> None:
         """Raise ValueError unless the index is of the kind that the relation gives."""
