@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
-EPOCHS := 60
+EPOCHS := 45
 
 .PHONY: demo test lint clean
 
