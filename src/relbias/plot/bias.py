@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from relbias.plot.values import DESCRIPTIONS, Layer
 from relbias.relations import Grid
@@ -46,6 +47,8 @@ def plot_bias(layers: list[Layer], path: Path, title: str = "") -> list[Path]:
             heads = f"head {head}" if len(image) > 1 else "all heads"
             axis.set_title("\n".join(filter(None, [layer.title if head == 0 else "", heads])), fontsize=8)
             axis.tick_params(labelsize=7)
+            for line in (axis.xaxis, axis.yaxis):
+                line.set_major_locator(MaxNLocator(integer=True))
         shown = list(axes[row][: len(image)])
         bar = figure.colorbar(picture, ax=shown, fraction=0.05 / len(shown), pad=0.03, shrink=0.8)
         bar.set_label(DESCRIPTIONS[layer.term], fontsize=7)

@@ -68,7 +68,12 @@ def plot_training(runs: dict[str, dict[str, list[tuple[int, float]]]], path: Pat
                     style = ":" if metric.startswith("train/") else "-"
                     steps, values = zip(*points, strict=True)
                     axes[PANELS.index(panel)].plot(
-                        steps, values, style, color=f"C{position % 10}", label=f"{run} {metric}"
+                        steps,
+                        values,
+                        style,
+                        marker="." if len(steps) == 1 else None,
+                        color=f"C{position % 10}",
+                        label=f"{run} {metric}",
                     )
     for panel, axis in zip(PANELS, axes, strict=True):
         axis.set_xlabel("optimizer steps")

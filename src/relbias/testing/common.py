@@ -26,7 +26,7 @@ class CommonTestCase(unittest.TestCase):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__test__ = "encoding" in vars(cls)
+        cls.__test__ = hasattr(cls, "encoding")
 
     def setUp(self) -> None:
         torch.manual_seed(0)
@@ -85,7 +85,7 @@ class CommonTestCase(unittest.TestCase):
         torch.manual_seed(1)
         expected = cls(HEADS, HEAD_DIM, self.relation, **self.options)
         for mine, theirs in zip(encoding.parameters(), expected.parameters(), strict=True):
-            self.assertTrue(torch.equal(mine, theirs))
+            self.assertTrue(torch.equal(mine, theirs), "reset_parameters() must give the start values")
 
     def takes_strength(self) -> bool:
         """Whether the class has the option; all of the library's do."""

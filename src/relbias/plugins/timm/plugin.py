@@ -29,7 +29,8 @@ def attach(
 ) -> None:
     """Give every attention layer of a timm vision transformer a relative encoding, in place.
 
-    The output stays exactly what it was until training moves the encoding. Parameters keep their names; new ones are
+    The output stays what it was until training moves the encoding: exactly in eval mode without gradients, on CPU in
+    float32, else up to rounding. Parameters keep their names; new ones are
     at `blocks.0.attn.encoding.*`. The grid is that of each call's image; prefix tokens (class, distillation,
     registers) are the model's. Give the optimizer the new parameters: attach before building it.
 
