@@ -35,6 +35,16 @@ def draw() -> Callable[..., Tensor]:
 
 
 @pytest.fixture
+def qkv(draw: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+    """Draws q with 4 heads, and k and v with 2, of size 8, for 2 items."""
+
+    def make(n: int, m: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+        return [draw(2, heads, tokens, 8, dtype=dtype) for heads, tokens in ((4, n), (2, m), (2, m))]
+
+    return make
+
+
+@pytest.fixture
 def outcome() -> Callable[..., tuple[Tensor, list[Tensor]]]:
     """Computes attention, and the gradients of given tensors under a fixed cotangent."""
 

@@ -16,18 +16,6 @@ LENGTHS = [(6, 6), (2, 6), (6, 3), (1, 1), (1, 7)]
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
-@pytest.fixture
-def qkv(draw):
-    def make(n: int, m: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-        return [
-            draw(B, H, n, D, dtype=dtype),
-            draw(B, HKV, m, D, dtype=dtype),
-            draw(B, HKV, m, D, dtype=dtype),
-        ]
-
-    return make
-
-
 def plain(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, bias: Tensor | float = 0.0) -> Tensor:
     """Attention written down for given pairs, (B, H, N, M) bool; 0 where a query has no key."""
     k, v = (x.repeat_interleave(H // HKV, dim=1) for x in (k, v))

@@ -15,18 +15,6 @@ ENCODINGS = {"none": {}, "t5": {}, "alibi": {}, "shaw": {}, "rope": {}}
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
-@pytest.fixture
-def qkv(draw):
-    def make(n: int, m: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-        return [
-            draw(B, H, n, D, dtype=dtype),
-            draw(B, HKV, m, D, dtype=dtype),
-            draw(B, HKV, m, D, dtype=dtype),
-        ]
-
-    return make
-
-
 def _keep(shape: tuple[int, ...], rows: slice, dropout_p: float, device: torch.device) -> Tensor:
     """The same weights are kept however the rows are cut."""
     full = torch.rand(shape, generator=torch.Generator().manual_seed(7)) >= dropout_p

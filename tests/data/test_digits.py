@@ -107,6 +107,28 @@ def test_augmentation_does_not_translate():
     assert turned.sum((1, 2, 3)).std() > 0.5  # the sizes differ
 
 
+def test_augmentation_is_bicubic():
+    # Cubic interpolation of a step overshoots it; linear interpolation never leaves the range of its input.
+    image = torch.zeros(1, 1, 16, 16)
+    image[..., 8:] = 1.0
+    turned = rotate_and_scale(image, 0.0, (1.3, 1.3))
+    assert turned.max() > 1.01
+    assert turned.min() < -0.01
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.75, 1.0])
+def test_the_share_of_training_images_that_are_augmented(share):
+    torch.manual_seed(0)
+    digits = Digits(augment=share)
+    digits.setup()
+    originals = {image.numpy().tobytes() for image in digits.train.tensors[0]}
+    images = torch.cat([batch for batch, _ in digits.train_dataloader()])
+    changed = np.mean([image.numpy().tobytes() not in originals for image in images])
+    # 1257 draws: 0.06 is about five standard deviations of the share.
+    assert abs(changed - share) < 0.06
+    assert changed == share or share not in (0.0, 1.0)
+
+
 def test_only_training_batches_are_augmented(data):
     images, _ = next(iter(data.val_dataloader()))
     assert torch.equal(images, data.val.tensors[0])
@@ -143,6 +165,7 @@ def test_a_digit_at_the_edge_of_the_canvas():
         ({"test_shift": 3, "shift_step": 2}, "shift_step is 2, expected a divisor of test_shift, which is 3"),
         ({"shift_step": 0}, "shift_step is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
+        ({"augment": 1.5}, "augment is 1.5"),
         ({"degrees": float("nan")}, "degrees is nan"),
         ({"scale": (1.2, 0.8)}, r"scale is \(1.2, 0.8\)"),
         ({"num_workers": -1}, "num_workers is -1"),

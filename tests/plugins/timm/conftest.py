@@ -63,3 +63,12 @@ def bias_mask():
         return table.detach()[:, torch.tensor(codes)].view(1, -1, tokens, tokens)
 
     return build
+
+
+@pytest.fixture
+def model(make_vit, train):
+    """A model for images of any size, with a table up to 6 x 6 patches in each layer."""
+    model = make_vit(dynamic_img_size=True)
+    rb.plugins.timm.attach(model, "table", grid=(6, 6))
+    train(model)
+    return model

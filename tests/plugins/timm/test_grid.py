@@ -6,25 +6,11 @@ import threading
 import pytest
 import timm
 import torch
+from tests.plugins.timm.images import TALL, WIDE, images_of
 
 import relbias as rb
 from relbias.plugins.binding import bind, bound
 from relbias.plugins.timm import attach, attn_layer, detach, resize
-
-TALL, WIDE = (6, 4), (4, 6)  # grids with the same number of patches
-
-
-def images_of(grid, seed=2):
-    return torch.randn(1, 3, 16 * grid[0], 16 * grid[1], generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture
-def model(make_vit, train):
-    """A model for images of any size, with a table up to 6 x 6 patches in each layer."""
-    model = make_vit(dynamic_img_size=True)
-    attach(model, "table", grid=(6, 6))
-    train(model)
-    return model
 
 
 def entry(kind, model, images):
