@@ -8,7 +8,7 @@ from relbias.attention.call import Call
 from relbias.attention.implementation import Implementation
 from relbias.attention.masks import drop, hide, safe_softmax
 from relbias.relations.base import ALL_ROWS
-from relbias.terms import Entry, scale_bias
+from relbias.terms import Bias, Entry, scale_bias
 
 
 class Reference(Implementation):
@@ -34,7 +34,7 @@ class Reference(Implementation):
         logits = logits * call.factor()
         for entry in call.terms.entries:
             if entry.b is not None:
-                logits = logits + _bias(entry, q)
+                logits = logits + _bias(entry.b, entry, q)
         added = call.masks.added(ALL_ROWS, q.dtype)
         if added is not None:
             logits = logits + added
@@ -44,7 +44,7 @@ class Reference(Implementation):
         out = weights @ v
         for entry in call.terms.entries:
             if entry.V is not None:
-                out = out + _values(entry, weights)
+                out = out + _values(entry.V, entry, weights)
         return out.to(dtype), weights.to(dtype) if call.return_weights else None
 
 
@@ -57,7 +57,7 @@ def _codes(entry: Entry, like: Tensor) -> Tensor:
 
 
 def _products(entry: Entry, q: Tensor, k: Tensor) -> Tensor:
-    """U . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij], (B, H, N, M).
+    """The sum u . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij], (B, H, N, M).
 
     q . K[r] is read from the products of q with the R rows of K, so that nothing has N M D numbers.
     """
@@ -72,23 +72,20 @@ def _products(entry: Entry, q: Tensor, k: Tensor) -> Tensor:
     return total
 
 
-def _bias(entry: Entry, q: Tensor) -> Tensor:
+def _bias(b: Bias, entry: Entry, q: Tensor) -> Tensor:
     """g_i b(i, j), broadcasting to (B, H, N, M)."""
-    if not isinstance(entry.b, Tensor):
-        bias = entry.b(ALL_ROWS).to(q.dtype) if entry.b is not None else q.new_zeros(1)
+    if not isinstance(b, Tensor):
+        bias = b(ALL_ROWS).to(q.dtype)
     elif entry.index is None:
-        bias = entry.b
+        bias = b
     else:
         codes = _codes(entry, q)
-        table = entry.b.expand(*codes.shape[:2], -1)
-        bias = table.gather(2, codes.flatten(2)).view(codes.shape)
+        bias = b.expand(*codes.shape[:2], -1).gather(2, codes.flatten(2)).view(codes.shape)
     return bias if entry.g is None else scale_bias(bias, entry.g[..., None])
 
 
-def _values(entry: Entry, weights: Tensor) -> Tensor:
+def _values(table: Tensor, entry: Entry, weights: Tensor) -> Tensor:
     """sum_j a_ij V[r_ij], (B, H, N, D): the weight that falls on each code, times its row."""
-    if entry.V is None:
-        return weights.new_zeros(1)
     codes = _codes(entry, weights)
-    mass = weights.new_zeros(*weights.shape[:3], entry.V.shape[-2]).scatter_add(3, codes, weights)
-    return mass @ entry.V
+    mass = weights.new_zeros(*weights.shape[:3], table.shape[-2]).scatter_add(3, codes, weights)
+    return mass @ table
