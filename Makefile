@@ -6,7 +6,8 @@ EPOCHS := 45
 
 .PHONY: demo test lint clean
 
-# Two threads that do not spin while they wait: on a busy machine spinning makes the training tens of times slower.
+# Two threads that do not spin while they wait: on a machine whose cores are busy, spinning made the training several times
+# slower; on an idle one it makes no difference.
 demo: export OMP_NUM_THREADS = 2
 demo: export OMP_WAIT_POLICY = passive
 demo: .venv/demo.stamp
