@@ -169,9 +169,40 @@ def test_scale(name, scale, c):
     torch.testing.assert_close(number(x), expected)
 
 
+class LearnedScale(rb.Encoding):
+    relations = (Sequence,)
+    paper_normalize = True
+
+    def __init__(self, num_heads, head_dim, relation=None, **options):
+        super().__init__(num_heads, head_dim, relation, **options)
+        self.log_scale = nn.Parameter(torch.arange(float(num_heads)))
+
+    @property
+    def paper_scale(self):
+        return self.log_scale.exp()
+
+    def forward(self, index, *, x=None, attention=None):
+        return rb.Terms()
+
+
+def test_a_learned_scale_and_normalised_queries_and_keys():
+    attention, x = layer(LearnedScale, scale="paper"), torch.randn(2, 5, DIM)
+    for _ in range(2):  # the scale is read at every call
+        scale = attention.encoding.log_scale.exp()
+        torch.testing.assert_close(
+            attention(x), with_projections(attention, x, rb.Terms(), scale=scale, normalize=True)
+        )
+        nn.init.constant_(attention.encoding.log_scale, 1.5)
+    attention(x).sum().backward()
+    assert attention.encoding.log_scale.grad.any()
+    own = layer(LearnedScale)
+    torch.testing.assert_close(own(x), with_projections(own, x, rb.Terms()))  # only where it is asked for
+
+
 def test_papers_that_differ_in_scale():
-    with pytest.raises(ValueError, match="differ in scale"):
-        layer({"a": "t5", "b": "shaw"}, scale="paper")
+    for other in ("shaw", LearnedScale):
+        with pytest.raises(ValueError, match="differ in scale"):
+            layer({"a": "t5", "b": other}, scale="paper")
 
 
 def test_dropout_only_in_training():

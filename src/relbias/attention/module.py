@@ -31,7 +31,8 @@ class RelativeAttention(nn.Module):
             (num_heads, head_dim, relation), or an encoding already built, which is shared. See `create_encoding`.
         relation: the relation, or a mapping of them for a mapping of encodings; Sequence() by default.
         num_kv_heads: Hkv, the number of heads of k and v, a divisor of H; H by default.
-        scale: c; D^-0.5 by default. "paper" takes that of the encoding's paper.
+        scale: c; D^-0.5 by default. "paper" takes that of the encoding's paper, which may be learned, and its
+            normalisation of q and k.
         qkv_bias: whether the projections to q, k and v have a bias.
         dropout: the probability of dropping an attention weight in training.
         implementation: as in `relative_attention`.
@@ -96,7 +97,9 @@ class RelativeAttention(nn.Module):
             self.encoding.to(device=device, dtype=dtype)
         if isinstance(scale, str) and scale != "paper":
             raise ValueError(f'scale is a number, "paper" or None, got {scale!r}')
-        self.scale = self.encoding.paper_scale if scale == "paper" else scale
+        if scale == "paper":
+            _ = self.encoding.paper_scale  # a sum whose papers differ refuses here and not in the first call
+        self.scale = scale
         self._reset_projections()
 
     def reset_parameters(self) -> None:
@@ -167,6 +170,7 @@ class RelativeAttention(nn.Module):
             n, m = q.shape[2], k.shape[2]
             resolved = resolve_index(relation, index, n, m, positions, key_positions, context is not None)
             terms = self.encoding(resolved, x=x, attention=self)
+        as_in_paper = self.scale == "paper"
         out = relative_attention(
             q,
             k,
@@ -178,7 +182,8 @@ class RelativeAttention(nn.Module):
             window=window,
             document_ids=document_ids,
             dropout_p=self.dropout if self.training else 0.0,
-            scale=self.scale,
+            scale=self.encoding.paper_scale if as_in_paper else self.scale,
+            normalize=self.encoding.paper_normalize if as_in_paper else False,
             implementation=self.implementation,
         )
         if cache is not None and grown is not None:

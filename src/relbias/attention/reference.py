@@ -28,11 +28,12 @@ class Reference(Implementation):
         q, k, v = call.q, call.k, call.v
         q_turned, k_turned = call.rotated()
 
-        logits = q_turned @ k_turned.mT
+        # c is multiplied with q first, as other libraries' attention does, so that theirs has the very same numbers.
+        logits = (q_turned * call.factor()) @ k_turned.mT
         for entry in call.terms.entries:
-            logits = logits + _products(entry, q, k)
-        logits = logits * call.factor()
-        for entry in call.terms.entries:
+            products = _products(entry, q, k)
+            if products is not None:
+                logits = logits + products * call.factor()
             if entry.b is not None:
                 logits = logits + _bias(entry.b, entry, q)
         added = call.masks.added(ALL_ROWS, q.dtype)
@@ -56,20 +57,20 @@ def _codes(entry: Entry, like: Tensor) -> Tensor:
     return codes.expand(*like.shape[:2], *codes.shape[2:])
 
 
-def _products(entry: Entry, q: Tensor, k: Tensor) -> Tensor:
-    """The sum u . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij], (B, H, N, M).
+def _products(entry: Entry, q: Tensor, k: Tensor) -> Tensor | None:
+    """The sum u . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij], broadcasting to (B, H, N, M); None without any of them.
 
     q . K[r] is read from the products of q with the R rows of K, so that nothing has N M D numbers.
     """
-    total = q.new_zeros(*q.shape[:3], k.shape[2])
+    parts = []
     if entry.u is not None:
-        total = total + (k @ entry.u[:, :, None]).mT
+        parts.append((k @ entry.u[:, :, None]).mT)
     if entry.K is not None:
         queries = q if entry.w is None else q + entry.w[:, None]
-        total = total + (queries @ entry.K.mT).gather(3, _codes(entry, q))
+        parts.append((queries @ entry.K.mT).gather(3, _codes(entry, q)))
     if entry.Q is not None:
-        total = total + (k @ entry.Q.mT).gather(3, _codes(entry, q).mT).mT
-    return total
+        parts.append((k @ entry.Q.mT).gather(3, _codes(entry, q).mT).mT)
+    return sum(parts[1:], parts[0]) if parts else None
 
 
 def _bias(b: Bias, entry: Entry, q: Tensor) -> Tensor:

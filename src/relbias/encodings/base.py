@@ -52,8 +52,10 @@ class Encoding(nn.Module, ABC):
     """The name in the registry, in lower case."""
     relations: ClassVar[tuple[type[Relation], ...]] = ANY_RELATION
     """The classes of relations that the encoding accepts."""
-    paper_scale: float | None = None
-    """The factor c of the paper; None for D^-0.5."""
+    paper_scale: float | Tensor | None = None
+    """The factor c of the paper; None for D^-0.5. A learned one is a property that gives (H,), made anew at each call."""
+    paper_normalize: bool = False
+    """Whether the paper's attention L2-normalises q and k first."""
     fixed_size: ClassVar[bool] = False
     """Whether the number of parameters depends on the relation's size, so that a larger grid needs `resize`."""
 

@@ -47,16 +47,21 @@ class EncodingSum(Encoding):
         self.relation = {key: encoding.relation for key, encoding in encodings.items()}
 
     @property
-    def paper_scale(self) -> float | None:
-        """The one that all encodings agree on.
+    def paper_scale(self) -> float | Tensor | None:
+        """The one that all encodings agree on; a learned one is that of a single encoding, for no two agree.
 
         Raises:
             ValueError: they do not agree.
         """
-        scales = {encoding.paper_scale for encoding in self.encodings.values()}
-        if len(scales) > 1:
+        first, *others = (encoding.paper_scale for encoding in self.encodings.values())
+        learned = any(isinstance(scale, Tensor) for scale in (first, *others))
+        if others and (learned or any(other != first for other in others)):
             raise ValueError('the papers of the encodings differ in scale; give a number instead of scale="paper"')
-        return scales.pop()
+        return first
+
+    @property
+    def paper_normalize(self) -> bool:
+        return any(encoding.paper_normalize for encoding in self.encodings.values())
 
     @property
     def fixed_size(self) -> bool:

@@ -84,8 +84,9 @@ def test_exact_at_any_head_size(make_vit, dim, heads):
         assert (model(images) - before).abs().max() == 0.0
 
 
-def test_without_fused_attention(make_vit, train):
-    model = make_vit()
+@pytest.mark.parametrize("dim", [192, 96])  # the scale of a head size of 32 is no power of two
+def test_without_fused_attention(make_vit, train, dim):
+    model = make_vit(embed_dim=dim)
     for block in model.blocks:
         block.attn.fused_attn = False
     images = images_for(model)
