@@ -99,7 +99,7 @@ class RelativeAttention(nn.Module):
             raise ValueError(f'scale is a number, "paper" or None, got {scale!r}')
         if scale == "paper":
             _ = self.encoding.paper_scale  # a sum whose papers differ refuses here and not in the first call
-        self.scale = scale
+        self.scale: float | Literal["paper"] | None = scale
         self._reset_projections()
 
     def reset_parameters(self) -> None:
@@ -170,7 +170,9 @@ class RelativeAttention(nn.Module):
             n, m = q.shape[2], k.shape[2]
             resolved = resolve_index(relation, index, n, m, positions, key_positions, context is not None)
             terms = self.encoding(resolved, x=x, attention=self)
-        as_in_paper = self.scale == "paper"
+        scale, normalize = self.scale, False
+        if scale == "paper":
+            scale, normalize = self.encoding.paper_scale, self.encoding.paper_normalize
         out = relative_attention(
             q,
             k,
@@ -182,8 +184,8 @@ class RelativeAttention(nn.Module):
             window=window,
             document_ids=document_ids,
             dropout_p=self.dropout if self.training else 0.0,
-            scale=self.encoding.paper_scale if as_in_paper else self.scale,
-            normalize=self.encoding.paper_normalize if as_in_paper else False,
+            scale=scale,
+            normalize=normalize,
             implementation=self.implementation,
         )
         if cache is not None and grown is not None:

@@ -60,6 +60,8 @@ class ALiBi(Encoding):
     """
 
     name = "alibi"
+    formula = "b = -m_h |j - i|, m_h = 2^(-8 (h + 1) / H)"
+    paper = "Press et al. 2022, https://arxiv.org/abs/2108.12409"
     relations = (Sequence,)
 
     def __init__(

@@ -5,17 +5,15 @@ from __future__ import annotations
 import fnmatch
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from relbias._nearest import nearest
-from relbias.relations import Grid, GridIndex, Hops, Index, Pairs, Relation, Sequence
+from relbias.relations import Grid, GridIndex, Index, Relation, Sequence
 from relbias.relations.base import check_size
 from relbias.terms import Entry, Rotation, Terms, scale_bias
-
-ANY_RELATION: tuple[type[Relation], ...] = (Sequence, Grid, Pairs, Hops)
 
 _classes: dict[str, type[Encoding]] = {}
 
@@ -50,10 +48,16 @@ class Encoding(nn.Module, ABC):
 
     name: ClassVar[str]
     """The name in the registry, in lower case."""
-    relations: ClassVar[tuple[type[Relation], ...]] = ANY_RELATION
+    formula: ClassVar[str] = ""
+    """What it gives, in one line of plain text, with the letters of the equation."""
+    paper: ClassVar[str] = ""
+    """Authors and year, and the address of the paper, as in "Press et al. 2022, https://arxiv.org/abs/2108.12409"."""
+    extrapolation: ClassVar[Literal["formula", "clipped", "none"]] = "formula"
+    """What holds at distances not seen in training: the formula goes on, far ones share a code, or nothing does."""
+    relations: ClassVar[tuple[type[Relation], ...]] = (Relation,)
     """The classes of relations that the encoding accepts."""
     paper_scale: float | Tensor | None = None
-    """The factor c of the paper; None for D^-0.5. A learned one is a property that gives (H,), made anew at each call."""
+    """The factor c of the paper; None for D^-0.5. A learned one is a property that gives (H,), new at each call."""
     paper_normalize: bool = False
     """Whether the paper's attention L2-normalises q and k first."""
     fixed_size: ClassVar[bool] = False

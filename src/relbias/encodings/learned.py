@@ -36,6 +36,9 @@ class Learned(InputEncoding):
     """
 
     name = "learned"
+    formula = "x + table[p] at the input"
+    paper = "Gehring et al. 2017, https://arxiv.org/abs/1705.03122"
+    extrapolation = "none"
     fixed_size = True
 
     def __init__(

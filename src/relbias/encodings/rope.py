@@ -37,6 +37,8 @@ class RoPE(Encoding):
     """
 
     name = "rope"
+    formula = "q and k turned by the angles p base^(-2 n / d) of position p"
+    paper = "Su et al. 2021, https://arxiv.org/abs/2104.09864"
     relations = (Sequence,)
 
     def __init__(

@@ -35,6 +35,8 @@ class AxialRoPE(Encoding):
     """
 
     name = "rope_axial"
+    formula = "half of the pairs turned by x base^(-4 n / D), half by y"
+    paper = "Heo et al. 2024, https://arxiv.org/abs/2403.13298"
     relations = (Grid,)
 
     def __init__(

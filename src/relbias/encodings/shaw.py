@@ -46,6 +46,9 @@ class Shaw(Encoding):
     """
 
     name = "shaw"
+    formula = "K[clip(j - i)], with values=True also V[clip(j - i)]"
+    paper = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155"
+    extrapolation = "clipped"
     relations = (Sequence, Grid)
 
     def __init__(

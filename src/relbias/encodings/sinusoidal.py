@@ -36,6 +36,8 @@ class Sinusoidal(InputEncoding):
     """
 
     name = "sinusoidal"
+    formula = "x + [sin(p f_n), cos(p f_n)] at the input"
+    paper = "Vaswani et al. 2017, https://arxiv.org/abs/1706.03762"
 
     def __init__(
         self,

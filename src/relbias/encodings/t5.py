@@ -76,6 +76,9 @@ class T5(Encoding):
     """
 
     name = "t5"
+    formula = "b = table_h[bucket(j - i)], logarithmic buckets"
+    paper = "Raffel et al. 2020, https://arxiv.org/abs/1910.10683"
+    extrapolation = "clipped"
     relations = (Sequence,)
     paper_scale = 1.0
 

@@ -41,6 +41,9 @@ class Table(Encoding):
     """
 
     name = "table"
+    formula = "b = table_h[r]"
+    paper = "Liu et al. 2021, https://arxiv.org/abs/2103.14030"
+    extrapolation = "none"
     fixed_size = True
 
     def __init__(

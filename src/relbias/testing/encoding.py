@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from typing import ClassVar
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -60,6 +60,17 @@ class EncodingTestCase(CommonTestCase):
         """What is added to the output for weights, (B, H, N, M), by the paper's formula: (B, H, N, D)."""
         return weights.new_zeros(*weights.shape[:3], HEAD_DIM)
 
+    def context(self, encoding: rb.Encoding, index: Index) -> dict[str, Any]:
+        """What the encoding is called with beside the index: x and attention for one that needs them, else nothing.
+
+        Equal at each call, but for the dtype, which is the encoding's.
+        """
+        return {}
+
+    def terms(self, encoding: rb.Encoding, index: Index) -> rb.Terms:
+        """The terms of one call."""
+        return encoding(index, **self.context(encoding, index))
+
     def run_case(
         self, case: Case, implementation: str, encoding: rb.Encoding, index: Index, inputs: list[Tensor]
     ) -> list[Tensor]:
@@ -69,7 +80,9 @@ class EncodingTestCase(CommonTestCase):
         precision = torch.autocast("cpu", torch.bfloat16) if case.autocast else nullcontext()
         with precision:
             arguments = case.arguments(*index.shape)
-            out = rb.relative_attention(q, k, v, encoding(index), implementation=implementation, **arguments)
+            out = rb.relative_attention(
+                q, k, v, self.terms(encoding, index), implementation=implementation, **arguments
+            )
         wanted = [q, k, v, *encoding.parameters()]
         grads = torch.autograd.grad(out, wanted, grad.to(out.dtype), allow_unused=True)
         return [
@@ -89,7 +102,7 @@ class EncodingTestCase(CommonTestCase):
             index = self.make_index(n, m)
             q, k, v, grad = (x.requires_grad_() for x in Case("formula").inputs(*index.shape))
             wanted = [q, k, v, *encoding.parameters()]
-            out = rb.relative_attention(q, k, v, encoding(index), scale=0.3, implementation="reference")
+            out = rb.relative_attention(q, k, v, self.terms(encoding, index), scale=0.3, implementation="reference")
             logits = self.logits(encoding, q, k, 0.3, index)
             weights = logits.softmax(dim=-1)
             expected = weights @ v + self.values(encoding, weights, index)
@@ -132,20 +145,21 @@ class EncodingTestCase(CommonTestCase):
             q, k, v, _ = inputs
             arguments = case.arguments(*index.shape)
             for name, implementation in IMPLEMENTATIONS.items():
-                reason = implementation.supports(q, k, v, encoding(index), **arguments)
+                reason = implementation.supports(q, k, v, self.terms(encoding, index), **arguments)
                 with self.subTest(case=case.name, implementation=name):
                     if name not in self.refused:
                         self.assertIsNone(reason)
                         continue
                     self.assertIn(self.refused[name], reason or "")
                     with self.assertRaisesRegex(ValueError, self.refused[name]):
-                        rb.relative_attention(q, k, v, encoding(index), implementation=name, **arguments)
+                        rb.relative_attention(q, k, v, self.terms(encoding, index), implementation=name, **arguments)
 
     def test_half_precision_has_the_angles_and_biases_of_float32(self) -> None:
         for dtype in (torch.bfloat16, torch.float16):
             full, half = self.make(torch.float32), self.make(torch.float32)
             half.load_state_dict(full.state_dict())
-            terms, lower = full(self.make_index(9, 9)), half.to(dtype)(self.make_index(9, 9))
+            index = self.make_index(9, 9)
+            terms, lower = self.terms(full, index), self.terms(half.to(dtype), index)
             if terms.rotation is not None and lower.rotation is not None:
                 self.assertTrue(torch.equal(terms.rotation.q_angles, lower.rotation.q_angles))
                 self.assertTrue(torch.equal(terms.rotation.k_angles, lower.rotation.k_angles))
@@ -166,10 +180,10 @@ class EncodingTestCase(CommonTestCase):
             if name in self.refused:
                 continue
             with self.subTest(implementation=name), torch.no_grad():
-                out = rb.relative_attention(q, k, v, encoding(index), implementation=name)
+                out = rb.relative_attention(q, k, v, self.terms(encoding, index), implementation=name)
                 self.assertTrue(torch.equal(out, rb.relative_attention(q, k, v, implementation=name)))
-        if encoding(index).names:
-            out = rb.relative_attention(q, k, v, encoding(index), implementation="reference")
+        if self.terms(encoding, index).names:
+            out = rb.relative_attention(q, k, v, self.terms(encoding, index), implementation="reference")
             grads = torch.autograd.grad(out, list(encoding.parameters()), grad)
             self.assertTrue(any(bool(g.any()) for g in grads), "no parameter can leave zero")
 
@@ -181,10 +195,10 @@ class EncodingTestCase(CommonTestCase):
         nn.init.ones_(scaled.strength)
         index = self.make_index(9, 9)
         q, k, v, grad = Case("strength").inputs(*index.shape)
-        out = rb.relative_attention(q, k, v, scaled(index), implementation="reference")
-        expected = rb.relative_attention(q, k, v, plain(index), implementation="reference")
+        out = rb.relative_attention(q, k, v, self.terms(scaled, index), implementation="reference")
+        expected = rb.relative_attention(q, k, v, self.terms(plain, index), implementation="reference")
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
-        if plain(index).names:
+        if self.terms(plain, index).names:
             (gradient,) = torch.autograd.grad(out, scaled.strength, grad)
             self.assertTrue(bool(gradient.isfinite().all()) and bool(gradient.any()))
 
