@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from relbias import attention, data, encodings, models, plot, plugins, relations, tasks, testing
-    from relbias.attention import KVCache, RelativeAttention, explain, list_implementations, relative_attention
+    from relbias.attention import KVCache, RelativeAttention, capture, explain, list_implementations, relative_attention
     from relbias.encodings import Encoding, create_encoding, list_encodings
     from relbias.terms import Terms
 
@@ -27,6 +27,7 @@ _HOMES = {
     "KVCache": "attention",
     "RelativeAttention": "attention",
     "Terms": "terms",
+    "capture": "attention",
     "create_encoding": "encodings",
     "explain": "attention",
     "list_encodings": "encodings",
@@ -41,6 +42,7 @@ __all__ = [
     "Terms",
     "__version__",
     "attention",
+    "capture",
     "create_encoding",
     "data",
     "encodings",

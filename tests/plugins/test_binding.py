@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from relbias.plugins.binding import bind, bind_children, bound, in_backward
+from relbias.plugins.binding import bind, bind_children, bound
 
 
 def test_innermost_binding_counts_and_nothing_is_left():
@@ -40,14 +40,3 @@ def test_stand_in_binds_by_itself_and_shares_everything():
     with bind(5):
         assert [block(torch.ones(1)).item() for block in stand_in.blocks] == [3, 3]
         assert [block(torch.ones(1)).item() for block in module.blocks] == [5, 5]
-
-
-def test_in_backward():
-    seen = []
-    x = torch.ones(1, requires_grad=True)
-    y = x * 2
-    y.register_hook(lambda gradient: seen.append(in_backward()))
-    assert not in_backward()
-    y.backward()
-    assert seen == [True]
-    assert not in_backward()

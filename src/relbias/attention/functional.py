@@ -17,6 +17,7 @@ from relbias.attention.call import Call
 from relbias.attention.folded import Folded
 from relbias.attention.implementation import Implementation
 from relbias.attention.masks import Window
+from relbias.attention.observe import notify
 from relbias.attention.reference import Reference
 from relbias.terms import Terms
 
@@ -185,6 +186,7 @@ def relative_attention(
             normalize=normalize,
             return_weights=return_weights,
         )
+        notify(call)
         out, weights = IMPLEMENTATIONS[_explain(call, implementation).chosen].attend(call)
     return (out, weights) if return_weights else out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from relbias.attention.call import Call
@@ -24,29 +26,57 @@ class Reference(Implementation):
 
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         dtype = call.q.dtype
-        call = call.converted(call.dtype).with_normalized().with_all_heads()
-        q, k, v = call.q, call.k, call.v
-        q_turned, k_turned = call.rotated()
-
-        # c is multiplied with q first, as other libraries' attention does, so that theirs has the very same numbers.
-        logits = (q_turned * call.factor()) @ k_turned.mT
-        for entry in call.terms.entries:
-            products = _products(entry, q, k)
-            if products is not None:
-                logits = logits + products * call.factor()
-            if entry.b is not None:
-                logits = logits + _bias(entry.b, entry, q)
-        added = call.masks.added(ALL_ROWS, q.dtype)
-        if added is not None:
-            logits = logits + added
-        logits = hide(logits, call.masks.allowed(ALL_ROWS, q.device))
-
-        weights = drop(safe_softmax(logits), q.shape[2], ALL_ROWS, call.dropout_p)
-        out = weights @ v
+        call = complete(call)
+        weights = drop(safe_softmax(logits(call)), call.q.shape[2], ALL_ROWS, call.dropout_p)
+        out = weights @ call.v
         for entry in call.terms.entries:
             if entry.V is not None:
                 out = out + _values(entry.V, entry, weights)
         return out.to(dtype), weights.to(dtype) if call.return_weights else None
+
+
+def complete(call: Call) -> Call:
+    """The call in its `dtype`, with q and k normalised where that is asked for and with all heads of k and v."""
+    return call.converted(call.dtype).with_normalized().with_all_heads()
+
+
+def logits(call: Call) -> Tensor:
+    """s_ij of any call in its `dtype`, (B, H, N, M); -inf where a mask hides the key."""
+    call = complete(call)
+    q, k = call.rotated()
+    # c is multiplied with q first, as other libraries' attention does, so that theirs has the very same numbers.
+    total = (q * call.factor()) @ k.mT
+    for _, part in contributions(call):
+        total = total + part
+    added = call.masks.added(ALL_ROWS, total.dtype)
+    if added is not None:
+        total = total + added
+    return hide(total, call.masks.allowed(ALL_ROWS, total.device))
+
+
+def contributions(call: Call) -> Iterator[tuple[str, Tensor]]:
+    """What the terms add to the logits one after the other, before masks; what is left is c rot(q_i) . rot(k_j).
+
+    q . K[r] is read from the products of q with the R rows of K, so that nothing has N M D numbers.
+
+    Args:
+        call: a `complete` one.
+
+    Returns:
+        For each entry and each of u, K, Q and b that it has: the name, and c u . k_j, c (q_i + w) . K[r_ij],
+        c k_j . Q[r_ij] or g_i b(i, j), broadcasting to (B, H, N, M).
+    """
+    q, k, c = call.q, call.k, call.factor()
+    for entry in call.terms.entries:
+        if entry.u is not None:
+            yield "u", (k @ entry.u[:, :, None]).mT * c
+        if entry.K is not None:
+            queries = q if entry.w is None else q + entry.w[:, None]
+            yield "K", ((queries * c) @ entry.K.mT).gather(3, _codes(entry, q))
+        if entry.Q is not None:
+            yield "Q", ((k * c) @ entry.Q.mT).gather(3, _codes(entry, q).mT).mT
+        if entry.b is not None:
+            yield "b", _bias(entry.b, entry, q)
 
 
 def _codes(entry: Entry, like: Tensor) -> Tensor:
@@ -55,22 +85,6 @@ def _codes(entry: Entry, like: Tensor) -> Tensor:
         raise ValueError("a table needs an index")
     codes = entry.index.codes(device=like.device)
     return codes.expand(*like.shape[:2], *codes.shape[2:])
-
-
-def _products(entry: Entry, q: Tensor, k: Tensor) -> Tensor | None:
-    """The sum u . k_j + (q_i + w) . K[r_ij] + k_j . Q[r_ij], broadcasting to (B, H, N, M); None without any of them.
-
-    q . K[r] is read from the products of q with the R rows of K, so that nothing has N M D numbers.
-    """
-    parts = []
-    if entry.u is not None:
-        parts.append((k @ entry.u[:, :, None]).mT)
-    if entry.K is not None:
-        queries = q if entry.w is None else q + entry.w[:, None]
-        parts.append((queries @ entry.K.mT).gather(3, _codes(entry, q)))
-    if entry.Q is not None:
-        parts.append((k @ entry.Q.mT).gather(3, _codes(entry, q).mT).mT)
-    return sum(parts[1:], parts[0]) if parts else None
 
 
 def _bias(b: Bias, entry: Entry, q: Tensor) -> Tensor:

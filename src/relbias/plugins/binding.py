@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 
 M = TypeVar("M", bound=nn.Module)
@@ -55,11 +54,6 @@ def bind(value: Any) -> Generator[None]:
 def bound() -> Any:
     """What the innermost `bind` around this call in this thread gives; None outside of any."""
     return getattr(_current, "value", None)
-
-
-def in_backward() -> bool:
-    """Whether this runs within a backward pass: a call whose first run is over is being recomputed."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def bind_children(module: M, name: str, value: Any) -> M:

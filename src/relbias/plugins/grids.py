@@ -8,8 +8,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from relbias.attention.observe import in_backward
 from relbias.encodings import Encoding, EncodingSum, Table
-from relbias.plugins.binding import bound, in_backward
+from relbias.plugins.binding import bound
 from relbias.relations import Grid
 from relbias.relations.base import check_size
 
