@@ -15,7 +15,7 @@ with extra("train"):
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-    from relbias.cli import run_folder
+    from relbias.cli import processes, run_folder
     from relbias.cli.arguments import parse
     from relbias.cli.build import build
     from relbias.cli.config import merge
@@ -31,14 +31,17 @@ or --model.init_args.encoding shaw; later values win. The default folder is runs
 and so on where that exists.""",
     "validate": """usage: relbias validate RUN_DIR [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
-Evaluates checkpoints/best.ckpt on the validation split and prints the result.""",
+Evaluates checkpoints/best.ckpt on the validation split and prints the result. Whatever the training ran on, one device
+is used, with the strategy auto, unless --trainer.devices, --trainer.num_nodes or --trainer.strategy say otherwise.""",
     "test": """usage: relbias test RUN_DIR [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
 Evaluates checkpoints/best.ckpt on the test split, prints the result and writes it to RUN_DIR/test.json, in place of
-that of an earlier test; only a test without further options replaces one without.""",
+that of an earlier test; only a test without further options replaces one without. One device is used unless
+--trainer.devices, --trainer.num_nodes or --trainer.strategy say otherwise.""",
     "predict": """usage: relbias predict RUN_DIR [--output FILE] [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
-Writes the predictions for the test split to RUN_DIR/predictions.csv, or to FILE; never overwrites a file.""",
+Writes the predictions for the test split to RUN_DIR/predictions.csv, or to FILE; never overwrites a file. Runs on one
+device.""",
 }
 
 
@@ -78,19 +81,26 @@ def fit(argv: Sequence[str]) -> Path:
         raise ValueError("fit takes -c RECIPE and further options, such as: relbias fit -c vision/digits")
     config = merge(arguments.sources)
     given = arguments.options.get("run_dir")
-    run_dir = Path(given) if given else run_folder.default_path(arguments.configs[0], config)
+    run_dir = processes.inherited_run_dir() or (
+        Path(given) if given else run_folder.default_path(arguments.configs[0], config)
+    )
     experiment = build(arguments.sources, run_dir)
-    try_batch(experiment)
-    run_folder.create(run_dir, experiment.dump())
+    processes.check(experiment.trainer, ["fit", *argv], has_run_dir=given is not None)
+    if experiment.trainer.is_global_zero:  # it alone tries, writes and prints
+        try_batch(experiment)
+        run_folder.create(run_dir, experiment.dump())
 
     trainer, start = experiment.trainer, time.perf_counter()
     try:
-        trainer.fit(experiment.model, datamodule=experiment.datamodule)
+        with processes.shared(run_dir):
+            trainer.fit(experiment.model, datamodule=experiment.datamodule)
     except (ValueError, MisconfigurationException) as error:
         raise ValueError(f"{error}; the training in {run_dir} is not finished") from error
     except SIGTERMException:  # a SystemExit, with which the process would seem to have succeeded
         print(f"relbias: error: terminated; the training in {run_dir} is not finished", file=sys.stderr)
         raise SystemExit(143) from None
+    if not trainer.is_global_zero:
+        return run_dir
     if not (run_dir / run_folder.BEST).is_file():
         raise ValueError(
             f"the training in {run_dir} ended before its first validation, so there is no {run_folder.BEST}; "
@@ -134,7 +144,11 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
     output = Path(arguments.options.get("output", run_dir / run_folder.PREDICTIONS))
     if command == "predict" and output.exists():
         raise ValueError(f"{output} exists; give another file with --output or remove it")
+    config["trainer"] = {**config.get("trainer", {}), **processes.one_device(config.get("trainer", {}))}
     experiment = build([(str(run_dir / run_folder.CONFIG), config), *arguments.sources])
+    processes.check(experiment.trainer, [command, *argv], has_run_dir=True)
+    if command == "predict" and experiment.trainer.world_size > 1:
+        raise ValueError("predict writes the samples in their order, in one process; give --trainer.devices 1")
     run_folder.load_weights(experiment.model, run_dir / run_folder.BEST)
 
     function = getattr(experiment.trainer, command)
@@ -148,6 +162,8 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
         print(f"the predictions are in {output}")
         return {}
     metrics = {name: value for result in results for name, value in result.items()}
+    if not experiment.trainer.is_global_zero:
+        return metrics
     _print_table(metrics)
     if command == "test":
         _record_test(metrics, [label for label, _ in arguments.sources], run_dir / run_folder.TEST)
