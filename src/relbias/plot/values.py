@@ -24,6 +24,19 @@ DESCRIPTIONS = {
 }
 
 
+def short_name(name: str) -> str:
+    """The place of a module without the parts that are the same in every model.
+
+    Args:
+        name: as in named_modules.
+
+    Example:
+        >>> short_name("network.blocks.0.attention.encoding")
+        'blocks.0'
+    """
+    return ".".join(part for part in name.split(".") if part not in _COMMON_PARTS) or name
+
+
 @dataclass(frozen=True)
 class Layer:
     """One term of one encoding.
@@ -46,8 +59,7 @@ class Layer:
     @property
     def title(self) -> str:
         """The name without the parts that are the same in every model, such as ``blocks.0``."""
-        parts = [part for part in self.name.split(".") if part not in _COMMON_PARTS]
-        return ".".join(parts) or self.name
+        return short_name(self.name)
 
     def offsets(self) -> np.ndarray:
         """The values by offset.
