@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relbias.relations import Index
 
@@ -53,17 +53,21 @@ class Rotation:
         """
         dtype = torch.promote_types(x.dtype, torch.float32)
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        turning, rest = x[..., : 2 * angles.shape[-1]].to(dtype), x[..., 2 * angles.shape[-1] :]
+        numbers, turning = x.to(dtype), 2 * angles.shape[-1]
         if self.interleaved:
-            x1, x2 = turning[..., 0::2], turning[..., 1::2]
+            x1, x2 = numbers[..., 0:turning:2], numbers[..., 1:turning:2]
+            partner = torch.stack((-x2, x1), dim=-1).flatten(-2)
+            cos, sin = cos.repeat_interleave(2, dim=-1), sin.repeat_interleave(2, dim=-1)
         else:
-            x1, x2 = turning.chunk(2, dim=-1)
-        y1, y2 = x1 * cos - x2 * sin, x1 * sin + x2 * cos
-        turned = torch.stack((y1, y2), dim=-1).flatten(-2) if self.interleaved else torch.cat((y1, y2), dim=-1)
-        turned = turned.to(x.dtype)
-        if rest.shape[-1] == 0:
-            return turned
-        return torch.cat((turned, rest.expand(*turned.shape[:-1], rest.shape[-1])), dim=-1)
+            x1, x2 = numbers[..., :turning].chunk(2, dim=-1)
+            partner = torch.cat((-x2, x1), dim=-1)
+            cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+        still = x.shape[-1] - turning
+        if still:
+            partner = torch.cat((partner, numbers[..., turning:]), dim=-1)
+            cos, sin = nn.functional.pad(cos, (0, still), value=1.0), nn.functional.pad(sin, (0, still))
+        # x comes first, whose layout in memory the result takes: another one would round differently in attention.
+        return (numbers * cos + partner * sin).to(x.dtype)
 
 
 @dataclass(frozen=True)
