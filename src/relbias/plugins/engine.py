@@ -47,7 +47,7 @@ def attach(
     relation: Relation,
     *,
     trial_index: Callable[[Encoding], Any],
-    root_class: type[nn.Module] | None = None,
+    classes: Mapping[nn.Module, type[nn.Module]],
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> None:
@@ -61,7 +61,7 @@ def attach(
         encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all.
         relation: of the tokens.
         trial_index: gives some index for an encoding, to see its terms before anything is changed.
-        root_class: the class that takes the place of the root's class, like `Site.swapped`; None for no change.
+        classes: of other modules that change their class, such as the root, the new ones, like `Site.swapped`.
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
 
@@ -86,8 +86,8 @@ def attach(
     for site, new in zip(sites, built, strict=True):
         site.module.encoding = new.to(device=site.weight.device, dtype=site.weight.dtype).train(site.module.training)
         site.module.__class__ = site.swapped
-    if root_class is not None:
-        root.__class__ = root_class
+    for module, swapped in classes.items():
+        module.__class__ = swapped
     setattr(root, _SETTINGS, {"encoding": _describe(encoding), **settings, **options})
 
 
@@ -98,12 +98,10 @@ def detach(root: nn.Module) -> None:
         ValueError: nothing is attached.
     """
     _check_attached(root)
-    for module in list(root.modules()):
-        host_class = getattr(type(module), "host_class", None)
-        if host_class is not None:
-            module.__class__ = host_class
-            if module is not root:
-                del module.encoding
+    for module in _changed(root):
+        module.__class__ = type(module).host_class
+        if "encoding" in module._modules:
+            del module.encoding
     delattr(root, _SETTINGS)
 
 
@@ -145,8 +143,7 @@ def encodings(root: nn.Module) -> list[Encoding]:
         ValueError: nothing is attached.
     """
     _check_attached(root)
-    sites = (module for module in root.modules() if hasattr(type(module), "host_class") and module is not root)
-    found: list[Any] = [module.encoding for module in sites]
+    found = [module.encoding for module in _changed(root) if "encoding" in module._modules]
     return list({id(encoding): encoding for encoding in found}.values())
 
 
@@ -170,6 +167,13 @@ def check(encoding: Encoding, relation: Relation) -> None:
 def _check_attached(root: nn.Module) -> None:
     if not hasattr(root, _SETTINGS):
         raise ValueError(f"{_name(root)} has no encoding attached; call attach(model, encoding) first")
+
+
+def _changed(root: nn.Module) -> list[Any]:
+    """The modules that `attach` gave another class, but not those of a root inside, such as another plug-in's."""
+    roots = [module for module in root.modules() if module is not root and hasattr(module, _SETTINGS)]
+    others = {module for inner in roots for module in inner.modules()}
+    return [module for module in root.modules() if hasattr(type(module), "host_class") and module not in others]
 
 
 def _name(root: nn.Module) -> str:

@@ -64,7 +64,7 @@ def attach(
         encoding,
         Grid(*size, prefix_tokens=root.num_prefix_tokens),
         trial_index=lambda candidate: candidate.grid_index(1, 1),
-        root_class=ROOT_CLASSES.get(type(root)),
+        classes={root: ROOT_CLASSES[type(root)]},
         settings={"grid": size},
         options=options,
     )

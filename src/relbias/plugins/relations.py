@@ -1,0 +1,57 @@
+"""Relations written down in plain values, for the settings of an attached model, and read again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from relbias._nearest import nearest
+from relbias.relations import Grid, Hops, Pairs, Relation, Sequence
+
+_RELATIONS: dict[str, Any] = {relation.__name__: relation for relation in (Sequence, Grid, Pairs, Hops)}
+
+
+def describe_relation(relation: Relation) -> dict[str, Any]:
+    """The relation's class by its name, and its arguments.
+
+    Args:
+        relation: a Sequence, Grid, Pairs or Hops.
+
+    Example:
+        >>> describe_relation(Sequence(max_distance=8))
+        {'name': 'Sequence', 'max_distance': 8}
+    """
+    return {"name": type(relation).__name__, **dataclasses.asdict(relation)}  # ty: ignore[invalid-argument-type]
+
+
+def as_relation(given: Any) -> Relation:
+    """The relation that is given, or described as by `describe_relation`.
+
+    Args:
+        given: a Sequence, Grid, Pairs or Hops, or a mapping with its name and arguments.
+
+    Raises:
+        ValueError: it is neither, or an argument is unknown.
+
+    Example:
+        >>> as_relation({"name": "Grid", "height": 4, "width": 6})
+        Grid(height=4, width=6, prefix_tokens=0, max_distance=None)
+    """
+    if isinstance(given, Mapping):
+        arguments = dict(given)
+        name = arguments.pop("name", None)
+        if name not in _RELATIONS:
+            raise ValueError(f"a relation's name is one of {', '.join(_RELATIONS)}, got {name!r}")
+        known = [field.name for field in dataclasses.fields(_RELATIONS[name])]
+        for argument in arguments:
+            if argument not in known:
+                raise ValueError(f"{name} has no argument {argument!r}; {nearest(argument, known)}")
+        try:
+            return _RELATIONS[name](**arguments)
+        except TypeError:
+            missing = ", ".join(argument for argument in known if argument not in arguments)
+            raise ValueError(f"the relation {dict(given)!r} lacks arguments; {name} also takes {missing}") from None
+    if type(given) not in _RELATIONS.values():
+        raise ValueError(f"a relation is one of {', '.join(_RELATIONS)}, or a mapping with its name; got {given!r}")
+    return given
