@@ -1,12 +1,15 @@
 import csv
 import sys
+from pathlib import Path
 
 import pytest
 
 from relbias.cli import main as cli
+from relbias.data import Digits
+from relbias.tasks import ImageClassification
 
 
-@pytest.mark.parametrize("figure", ["bias", "curve", "training"])
+@pytest.mark.parametrize("figure", ["bias", "curve", "attention", "training"])
 def test_pictures_and_their_numbers(figure, run_dir, tmp_path, capsys):
     assert cli.main(["plot", figure, str(run_dir), "-o", str(tmp_path)]) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / f"{figure}.png"), str(tmp_path / f"{figure}.csv")]
@@ -39,6 +42,17 @@ def test_what_cannot_be_drawn(run_dir, tmp_path, relbias_fails):
     assert "`relbias fit` writes it" in relbias_fails("plot", "training", tmp_path)
     (tmp_path / "file").write_text("")
     assert "give another folder with -o" in relbias_fails("plot", "bias", run_dir, "-o", tmp_path / "file" / "x")
+
+
+def test_a_task_without_a_figure_of_attention(run_dir, relbias_fails, monkeypatch):
+    monkeypatch.setattr(ImageClassification, "attention_figure", None)
+    line = "the attention of ImageClassification is not drawn: it has no attention_figure; known: image"
+    assert relbias_fails("plot", "attention", run_dir) == line
+
+
+def test_data_that_is_gone_is_not_called_unwritable(run_dir, relbias_fails, monkeypatch):
+    monkeypatch.setattr(Digits, "prepare_data", lambda data: Path("absent").read_text())
+    assert relbias_fails("plot", "attention", run_dir) == "No such file or directory: absent"
 
 
 def test_a_missing_extra(monkeypatch, run_dir, relbias_fails):

@@ -36,6 +36,10 @@ def draw(tmp_path, monkeypatch):
         figure = figures[-1]
         width, height = figure.get_size_inches() * 150  # pixels, before rounding
         assert imread(path).shape[:2] == pytest.approx((height, width), abs=1)
+        for axis in figure.axes:  # with its words, all of it is on the picture
+            box = axis.get_tightbbox()
+            assert min(box.x0, box.y0) >= 0
+            assert (box.x1 <= figure.bbox.x1, box.y1 <= figure.bbox.y1) == (True, True)
         return figure, list(csv.DictReader(path.with_suffix(".csv").open(newline="", encoding="utf-8")))
 
     return run

@@ -1,13 +1,15 @@
-"""plot bias, curve and training: pictures of run folders."""
+"""plot bias, curve, attention and training: pictures of run folders."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from relbias._extras import extra
 from relbias._nearest import nearest
 from relbias.cli.parser import Parser
 
-FIGURES = ("bias", "curve", "training")
+FIGURES = ("bias", "curve", "attention", "training")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,7 +26,11 @@ def main(argv: Sequence[str]) -> int:
         MissingExtraError: matplotlib is not installed.
     """
     parser = Parser(prog="relbias plot", description="Draws run folders; pictures of an earlier call are replaced.")
-    parser.add_argument("figure", help="bias (over offsets or tokens) | curve (bias against distance) | training")
+    parser.add_argument(
+        "figure",
+        help="bias (over offsets or tokens) | curve (bias against distance) | attention (of the first test sample) | "
+        "training",
+    )
     parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR", type=Path)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to draw (default: RUN_DIR/plots)")
     options = parser.parse_args(argv)
@@ -32,36 +38,47 @@ def main(argv: Sequence[str]) -> int:
         raise ValueError(f"no figure {options.figure!r}; {nearest(options.figure, FIGURES)}")
     with extra("plot"):
         import matplotlib  # noqa: F401  (asked for before anything is built)
-    try:
-        draw = _draw_training if options.figure == "training" else _draw_encodings
-        files = draw(options.figure, options.run_dirs, options.output)
-    except OSError as error:
-        raise ValueError(f"cannot write {error.filename}: {error.strerror}; give another folder with -o") from None
+    draw = _draw_training if options.figure == "training" else _draw_models
+    files = draw(options.figure, options.run_dirs, options.output)
     for file in files:
         print(file)
     return 0
+
+
+@contextmanager
+def _writing() -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"cannot write {error.filename}: {error.strerror}; give another folder with -o") from None
 
 
 def _draw_training(figure: str, run_dirs: list[Path], output: Path | None) -> list[Path]:
     from relbias.plot.training import plot_training, read_metrics
 
     curves = {str(run_dir): read_metrics(run_dir / "metrics.csv") for run_dir in run_dirs}
-    return plot_training(curves, (output or run_dirs[0] / "plots") / "training.png")
+    with _writing():
+        return plot_training(curves, (output or run_dirs[0] / "plots") / "training.png")
 
 
-def _draw_encodings(figure: str, run_dirs: list[Path], output: Path | None) -> list[Path]:
+def _draw_models(figure: str, run_dirs: list[Path], output: Path | None) -> list[Path]:
     from relbias.cli import run_folder
     from relbias.cli.build import build
+    from relbias.cli.plot_attention import attention
     from relbias.plot import layers, plot_bias, plot_curve
 
     files = []
     for run_dir in run_dirs:
         config = (str(run_dir / run_folder.CONFIG), run_folder.read_config(run_dir))
-        model = build([config], with_trainer=False).model
-        run_folder.load_weights(model, run_dir / run_folder.BEST)
+        experiment = build([config], with_trainer=False)
+        run_folder.load_weights(experiment.model, run_dir / run_folder.BEST)
         path = (output or run_dir / "plots") / f"{figure}.png"
         if output is not None and len(run_dirs) > 1:
             path = output / f"{'-'.join(run_dir.resolve().parts[-2:])}-{figure}.png"
-        draw = plot_bias if figure == "bias" else plot_curve
-        files += draw(layers(model), path, title=str(run_dir))
+        if figure == "attention":
+            draw = attention(experiment)
+        else:
+            draw = partial(plot_bias if figure == "bias" else plot_curve, layers(experiment.model))
+        with _writing():
+            files += draw(path, title=str(run_dir))
     return files

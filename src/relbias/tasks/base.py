@@ -1,7 +1,7 @@
 """The one base task: optimizer, weight decay groups and learning rate schedule."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -55,6 +55,10 @@ class Task(LightningModule):
         >>> Task(lr=1e-3).weight_decay
         0.05
     """
+
+    attention_figure: ClassVar[str | None] = None
+    """How `relbias plot attention` draws a test sample, or None where it does not: "image" for tasks whose batches
+    begin with images (B, C, H, W)."""
 
     def __init__(self, lr: float = 1e-3, weight_decay: float = 0.05, warmup_epochs: float = 5.0) -> None:
         super().__init__()

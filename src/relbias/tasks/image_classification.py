@@ -37,6 +37,8 @@ class ImageClassification(Task):
         torch.Size([2, 10])
     """
 
+    attention_figure = "image"
+
     def __init__(
         self,
         network: Callable[[EncodingSpec], nn.Module],
