@@ -15,7 +15,7 @@ from relbias.tasks import ImageClassification
 KEY = "--model.init_args.encoding"
 
 BAD = [
-    (["-c", "encoding/alibi"], "encoding/alibi and the options given: 'alibi' takes the relation Sequence"),
+    (["-c", "encoding/t5"], "encoding/t5 and the options given: 't5' takes the relation Sequence"),
     (["--model.init_args.lr", "fast"], "model.init_args.lr: expected float, got fast"),
     (["--model.init_args.network.init_args.in_channels", "3"], "images must be (B, 3, height, width)"),
     (["--model.init_args.num_classes", "5"], "num_classes is 5, and the network maps images (2, 1, 16, 16) to (2, 10)"),

@@ -44,7 +44,7 @@ def test_another_configuration_runs_again(recipe, tmp_path, tiny):
 
 
 def test_an_encoding_that_does_not_apply_is_told_before_anything_runs(recipe, tmp_path, relbias_fails):
-    assert "'alibi' takes the relation Sequence" in relbias_fails("table", recipe, "-c", "encoding/alibi")
+    assert "'t5' takes the relation Sequence" in relbias_fails("table", recipe, "-c", "encoding/t5")
     two = "{a: rope_axial, b: rope_axial}"
     assert "one relation may rotate" in relbias_fails("table", recipe, "--model.init_args.encoding", two)
     (tmp_path / "empty.yaml").write_text("model:\n")

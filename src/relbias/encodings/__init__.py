@@ -3,10 +3,12 @@
 from relbias.encodings.alibi import ALiBi
 from relbias.encodings.base import Encoding, list_encodings
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
+from relbias.encodings.kerple import Kerple
 from relbias.encodings.learned import Learned
 from relbias.encodings.none import NoEncoding
 from relbias.encodings.rope import RoPE
 from relbias.encodings.rope_axial import AxialRoPE
+from relbias.encodings.sandwich import Sandwich
 from relbias.encodings.shaw import Shaw
 from relbias.encodings.sinusoidal import Sinusoidal
 from relbias.encodings.sum import EncodingSum
@@ -21,9 +23,11 @@ __all__ = [
     "EncodingFactory",
     "EncodingSpec",
     "EncodingSum",
+    "Kerple",
     "Learned",
     "NoEncoding",
     "RoPE",
+    "Sandwich",
     "Shaw",
     "Sinusoidal",
     "Table",

@@ -45,7 +45,7 @@ class FailsInLaterLayers:
     ("encoding", "options", "message"),
     [
         ("t5", {}, "'t5' takes the relation Sequence, got Grid"),
-        ("alibi", {}, "'alibi' takes the relation Sequence"),
+        ("alibi", {"variant": "causal"}, "a grid has no order"),
         ("rope", {}, "'rope' takes the relation Sequence"),
         ("learned", {}, "'learned' is applied at the input"),
         ("sinusoidal", {}, "'sinusoidal' is applied at the input"),
