@@ -142,8 +142,11 @@ def test_a_training_that_breaks_off_says_what_it_leaves(tmp_path, tiny, monkeypa
         raise MisconfigurationException("no")
 
     monkeypatch.setattr(ImageClassification, "training_step", refuse)
-    line = relbias_fails("fit", *tiny, "--run_dir", tmp_path / "run")
-    assert line == f"no; the training in {tmp_path / 'run'} is not finished"
+    run = tmp_path / "run"
+    assert relbias_fails("fit", *tiny, "--run_dir", run) == (
+        f"no; the training in {run} is not finished and has no checkpoint yet; "
+        f"begin again with: relbias fit -c {run}/config.yaml --ckpt_path last"
+    )
 
 
 def test_a_training_without_a_validation_has_no_result(tmp_path, tiny, relbias_fails):

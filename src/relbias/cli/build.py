@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from relbias._extras import extra
+from relbias.cli.atomic import AtomicCheckpointIO
 from relbias.cli.config import Source, holds, merge, origin
 from relbias.cli.keys import find_class
+from relbias.cli.last_checkpoint import LastCheckpoint
+from relbias.cli.metrics_csv import MetricsCSV
 from relbias.cli.summary import summarize
 
 with extra("train"):
@@ -19,13 +22,16 @@ with extra("train"):
     from lightning.pytorch import LightningDataModule, Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
-    from lightning.pytorch.loggers import CSVLogger, Logger
+    from lightning.pytorch.loggers import Logger
+    from lightning.pytorch.plugins.io import TorchCheckpointIO
 
     from relbias.tasks import Task
 
 
 class Experiment(LightningCLI):
     """A configuration and what is built from it: ``config``, ``model``, ``datamodule`` and ``trainer``.
+
+    For a run folder ``last`` is the callback that saves last.ckpt.
 
     Args:
         config: a merged configuration, see :func:`relbias.cli.config.merge`.
@@ -61,20 +67,22 @@ class Experiment(LightningCLI):
         if self.run_dir is None:
             return super().instantiate_trainer(logger=False, enable_checkpointing=False)
         loggers = [logger for logger in _as_list(self.config_init["trainer"]["logger"]) if isinstance(logger, Logger)]
-        metrics = CSVLogger(
-            save_dir=str(self.run_dir), name="", version=""
-        )  # metrics.csv lies in the run folder itself
+        self.last = LastCheckpoint(self.run_dir / "checkpoints" / "last.ckpt")
         self.config_init["trainer"]["callbacks"] = [
             *_as_list(self.config_init["trainer"]["callbacks"]),
             ModelCheckpoint(
                 dirpath=self.run_dir / "checkpoints",
                 filename="best",
                 monitor="val/loss",
-                save_last=True,
                 enable_version_counter=False,
             ),
+            self.last,
         ]
-        return super().instantiate_trainer(logger=[metrics, *loggers], default_root_dir=str(self.run_dir))
+        metrics = MetricsCSV(self.run_dir / "metrics.csv")
+        trainer = super().instantiate_trainer(logger=[metrics, *loggers], default_root_dir=str(self.run_dir))
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not one that the configuration names
+            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+        return trainer
 
     def dump(self) -> dict[str, Any]:
         """The complete configuration, defaults included, as plain values; enough to run it again."""
@@ -128,7 +136,7 @@ def _quieten() -> None:
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",  # the data sets here are small
-        ".*logs directory .* exists and is not empty.*",  # config.yaml is there already
+        ".*Checkpoint directory .* exists and is not empty.*",  # a training is continued
         ".*treespec, LeafSpec.*",  # Lightning's own call
     ):
         warnings.filterwarnings("ignore", message)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,17 @@ import yaml
 
 from relbias import resources
 from relbias.cli.arguments import load
+from relbias.cli.atomic import write_atomic
 
-CONFIG, FIT, TEST, PREDICTIONS, BEST = (
+CONFIG, METRICS, WEIGHTS, FIT, TEST, PREDICTIONS, BEST, LAST = (
     "config.yaml",
+    "metrics.csv",
+    "weights.json",
     "fit.json",
     "test.json",
     "predictions.csv",
     "checkpoints/best.ckpt",
+    "checkpoints/last.ckpt",
 )
 
 
@@ -87,10 +92,14 @@ def create(path: Path, config: dict[str, Any]) -> None:
     check_free(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with (path / CONFIG).open("x", encoding="utf-8") as file:
-            yaml.safe_dump(config, file, sort_keys=False)
+        write_config(path, config)
     except OSError as error:
         raise _unwritable(path, error) from None
+
+
+def write_config(path: Path, config: dict[str, Any]) -> None:
+    """Writes config.yaml, in place of the one that is there."""
+    write_atomic(path / CONFIG, yaml.safe_dump(config, sort_keys=False).encode())
 
 
 def _unwritable(path: Path, error: OSError) -> ValueError:
@@ -114,10 +123,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Writes a record in one step, so that a reader never sees half of it."""
-    part = path.with_suffix(".part")
     try:
-        part.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        part.replace(path)
+        write_atomic(path, (json.dumps(record, indent=2) + "\n").encode())
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
@@ -136,6 +143,31 @@ def read_json(path: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path} is not JSON: {error}; remove it") from None
 
 
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint of Lightning's, on the processor.
+
+    Raises:
+        ValueError: there is none, or it is damaged.
+    """
+    if not path.is_file():
+        raise ValueError(f"there is no checkpoint {path}; did the training finish its first epoch?")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # a damaged file can end in any error, and what torch says of it helps nobody here
+        checkpoint = None
+    state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
+    if (
+        checkpoint is None
+        or not isinstance(state, dict)
+        or not all(isinstance(value, torch.Tensor) for value in state.values())
+    ):
+        raise ValueError(
+            f"the checkpoint {path} cannot be read: it is damaged or not one of Lightning's; train again, or put "
+            "last.ckpt in its place"
+        )
+    return checkpoint
+
+
 def load_weights(model: torch.nn.Module, path: Path) -> None:
     """Loads a checkpoint, whose parameters must be exactly the model's.
 
@@ -146,30 +178,54 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     Raises:
         ValueError: there is no checkpoint, or it is of another model; the message names what is missing and unexpected.
     """
-    if not path.is_file():
-        raise ValueError(f"there is no checkpoint {path}; did the training finish its first epoch?")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # a damaged file can end in any error, and what torch says of it helps nobody here
-        checkpoint = None
-    state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise ValueError(
-            f"the checkpoint {path} cannot be read: it is damaged or not one of Lightning's; train again, or put "
-            "last.ckpt in its place"
-        )
-    own = model.state_dict()
-    shapes = [name for name in state.keys() & own.keys() if state[name].shape != own[name].shape]
-    problems = {
-        "missing": sorted(own.keys() - state.keys()),
-        "unexpected": sorted(state.keys() - own.keys()),
-        "of another shape": sorted(shapes),
-    }
+    state = read_checkpoint(path)["state_dict"]
+    problems = differences(model, state)
     if any(problems.values()):
-        found = "; ".join(f"{what} {_few(names)}" for what, names in problems.items() if names)
+        found = "; ".join(f"{what} {few(names)}" for what, names in problems.items() if names)
         raise ValueError(f"the checkpoint {path} does not fit the configuration beside it: {found}")
     model.load_state_dict(state)
 
 
-def _few(names: list[str]) -> str:
+def last_good(run_dir: Path) -> str:
+    """The checkpoint that a training continues from, with its epoch as metrics.csv counts.
+
+    Args:
+        run_dir: the run folder.
+
+    Returns:
+        Such as ``runs/digits/shaw-seed0/checkpoints/last.ckpt (epoch 3)``; empty where there is none that can be read.
+    """
+    file = run_dir / LAST
+    try:
+        return f"{file} (epoch {read_checkpoint(file)['epoch']})"
+    except ValueError:
+        return ""
+
+
+def unfinished(run_dir: Path) -> str:
+    """The end of a message about a training that stopped too early: where it stands and what continues it."""
+    good = last_good(run_dir)
+    command = shlex.join(["relbias", "fit", "-c", str(run_dir / CONFIG), "--ckpt_path", "last"])
+    if not good:
+        return f"the training in {run_dir} is not finished and has no checkpoint yet; begin again with: {command}"
+    return f"the training in {run_dir} is not finished; the last good checkpoint is {good}; continue with: {command}"
+
+
+def differences(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> dict[str, list[str]]:
+    """The names that are ``missing`` in a state, ``unexpected`` there, or ``of another shape`` than the model's."""
+    own = model.state_dict()
+    return {
+        "missing": sorted(own.keys() - state.keys()),
+        "unexpected": sorted(state.keys() - own.keys()),
+        "of another shape": sorted(name for name in state.keys() & own.keys() if state[name].shape != own[name].shape),
+    }
+
+
+def few(names: list[str]) -> str:
+    """The first names of a list and the number of the others.
+
+    Example:
+        >>> few(["a", "b", "c", "d"])
+        'a, b, c and 1 more'
+    """
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

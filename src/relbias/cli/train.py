@@ -1,9 +1,6 @@
 """fit, validate, test and predict."""
 
 import csv
-import shlex
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,22 +10,31 @@ from relbias._extras import extra
 with extra("train"):
     import torch
     from lightning.fabric.utilities.exceptions import MisconfigurationException
-    from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-    from relbias.cli import processes, run_folder
-    from relbias.cli.arguments import parse
-    from relbias.cli.build import build
+    from relbias.cli import processes, resume, run_folder, training, weights
+    from relbias.cli.arguments import Arguments, parse
+    from relbias.cli.build import Experiment, build
     from relbias.cli.config import merge
-    from relbias.cli.provenance import commit, machine
     from relbias.cli.trial import try_batch
 
 USAGE = {
-    "fit": """usage: relbias fit -c RECIPE [-c CONFIG ...] [--run_dir DIR] [--key value ...]
+    "fit": """usage: relbias fit -c RECIPE [-c CONFIG ...] [--run_dir DIR] [--weights RUN_DIR] [--key value ...]
+       relbias fit -c RUN_DIR/config.yaml --ckpt_path last [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
 Trains and writes a run folder: config.yaml, metrics.csv, checkpoints/best.ckpt (lowest val/loss), checkpoints/last.ckpt
-and fit.json (time, machine, number of parameters). Every key of the recipe can be given, such as --trainer.max_epochs 3
-or --model.init_args.encoding shaw; later values win. The default folder is runs/RECIPE/ENCODING-seedSEED, with -2, -3
-and so on where that exists.""",
+(the end of the last whole epoch) and fit.json (time, machine, number of parameters). Every key of the recipe can be
+given, such as --trainer.max_epochs 3 or --model.init_args.encoding shaw; later values win. The default folder is
+runs/RECIPE/ENCODING-seedSEED, with -2, -3 and so on where that exists.
+
+--weights begins a new run with the weights of another: of its best.ckpt, or of a .ckpt file. What is missing there, not
+used here, or of another shape is left out and listed.
+
+--ckpt_path last continues a run that was stopped or killed, in its own folder, from checkpoints/last.ckpt; a path takes
+another checkpoint of the run, and rows of metrics.csv from later epochs are replaced. Weights, optimizer, schedule and
+random states continue, so that on the same processor the losses are those of a training that never stopped. A run that
+was stopped in its first epoch begins again; one that is complete stays as it is. Of the configuration only trainer can
+be changed, and config.yaml follows: with a greater --trainer.max_epochs training goes on, and the learning rate follows
+the schedule of the longer training from there.""",
     "validate": """usage: relbias validate RUN_DIR [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
 Evaluates checkpoints/best.ckpt on the validation split and prints the result. Whatever the training ran on, one device
@@ -76,9 +82,11 @@ def fit(argv: Sequence[str]) -> Path:
     Returns:
         The run folder.
     """
-    arguments = parse(argv, options=["run_dir"])
+    arguments = parse(argv, options=["run_dir", "ckpt_path", "weights"])
     if arguments.positional or not arguments.configs:
         raise ValueError("fit takes -c RECIPE and further options, such as: relbias fit -c vision/digits")
+    if "ckpt_path" in arguments.options:
+        return _continue(arguments, argv)
     config = merge(arguments.sources)
     given = arguments.options.get("run_dir")
     run_dir = processes.inherited_run_dir() or (
@@ -86,38 +94,56 @@ def fit(argv: Sequence[str]) -> Path:
     )
     experiment = build(arguments.sources, run_dir)
     processes.check(experiment.trainer, ["fit", *argv], has_run_dir=given is not None)
+    loaded = None
+    if "weights" in arguments.options:
+        loaded = weights.load_fitting(experiment.model, Path(arguments.options["weights"]))
     if experiment.trainer.is_global_zero:  # it alone tries, writes and prints
         try_batch(experiment)
         run_folder.create(run_dir, experiment.dump())
+        if loaded is not None:
+            run_folder.write_json(run_dir / run_folder.WEIGHTS, loaded)
+            print(weights.describe(loaded))
+    return _train(experiment, run_dir, None, argv)
 
-    trainer, start = experiment.trainer, time.perf_counter()
-    try:
-        with processes.shared(run_dir):
-            trainer.fit(experiment.model, datamodule=experiment.datamodule)
-    except (ValueError, MisconfigurationException) as error:
-        raise ValueError(f"{error}; the training in {run_dir} is not finished") from error
-    except SIGTERMException:  # a SystemExit, with which the process would seem to have succeeded
-        print(f"relbias: error: terminated; the training in {run_dir} is not finished", file=sys.stderr)
-        raise SystemExit(143) from None
-    if not trainer.is_global_zero:
+
+def _continue(arguments: Arguments, argv: Sequence[str]) -> Path:
+    """Goes on with a training in its own run folder."""
+    run_dir = resume.find_run_dir(arguments)
+    own = run_folder.read_config(run_dir)
+    if resume.is_complete(run_folder.read_json(run_dir / run_folder.FIT), merge(arguments.sources)["trainer"]):
+        print(f"the training in {run_dir} is complete; to train longer give --trainer.max_epochs")
         return run_dir
-    if not (run_dir / run_folder.BEST).is_file():
-        raise ValueError(
-            f"the training in {run_dir} ended before its first validation, so there is no {run_folder.BEST}; "
-            "train longer or see trainer.check_val_every_n_epoch"
+    checkpoint = resume.find_checkpoint(run_dir, arguments.options["ckpt_path"])
+    experiment = build(arguments.sources, run_dir)
+    processes.check(experiment.trainer, ["fit", *argv], has_run_dir=True)
+    config = experiment.dump()
+    if checkpoint is None:
+        if not config["trainer"].keys() <= own.get("trainer", {}).keys():
+            raise ValueError(
+                f"{run_dir} is not a run folder: {run_folder.CONFIG} is not complete; give it without --ckpt_path"
+            )
+        loaded = run_folder.read_json(run_dir / run_folder.WEIGHTS)
+        if loaded is not None:
+            weights.load_fitting(experiment.model, Path(loaded["checkpoint"]))
+    if experiment.trainer.is_global_zero:
+        try_batch(experiment)
+        if config != own:
+            run_folder.write_config(run_dir, config)
+        if checkpoint is None:
+            print(f"the training in {run_dir} was stopped before its first checkpoint and begins again")
+        else:
+            epoch = run_folder.read_checkpoint(checkpoint)["epoch"]
+            print(f"the training in {run_dir} continues after epoch {epoch} from {checkpoint}")
+    return _train(experiment, run_dir, checkpoint, argv)
+
+
+def _train(experiment: Experiment, run_dir: Path, checkpoint: Path | None, argv: Sequence[str]) -> Path:
+    metrics = training.train(experiment, run_dir, checkpoint, argv)
+    if experiment.trainer.is_global_zero:
+        _print_table(metrics)
+        print(
+            f"the run is in {run_dir} (config.yaml, metrics.csv, checkpoints/best.ckpt); next: relbias test {run_dir}"
         )
-    record = {
-        "seconds": round(time.perf_counter() - start, 1),
-        "epochs": trainer.current_epoch,
-        "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
-        **{name: value.item() for name, value in trainer.callback_metrics.items()},
-        "machine": machine(),
-        "commit": commit(),
-        "command": shlex.join(["relbias", "fit", *argv]),
-    }
-    run_folder.write_json(run_dir / run_folder.FIT, record)
-    _print_table({name: record[name] for name in trainer.callback_metrics})
-    print(f"the run is in {run_dir} (config.yaml, metrics.csv, checkpoints/best.ckpt); next: relbias test {run_dir}")
     return run_dir
 
 
