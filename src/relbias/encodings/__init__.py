@@ -3,34 +3,44 @@
 from relbias.encodings.alibi import ALiBi
 from relbias.encodings.base import Encoding, list_encodings
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
+from relbias.encodings.deberta import DeBERTa
 from relbias.encodings.kerple import Kerple
 from relbias.encodings.learned import Learned
+from relbias.encodings.music_transformer import MusicTransformer
 from relbias.encodings.none import NoEncoding
 from relbias.encodings.rope import RoPE
 from relbias.encodings.rope_axial import AxialRoPE
 from relbias.encodings.sandwich import Sandwich
+from relbias.encodings.segment import Segment
 from relbias.encodings.shaw import Shaw
 from relbias.encodings.sinusoidal import Sinusoidal
 from relbias.encodings.sum import EncodingSum
 from relbias.encodings.t5 import T5
 from relbias.encodings.table import Table
+from relbias.encodings.transformer_xl import TransformerXL
+from relbias.encodings.xlnet import XLNet
 
 __all__ = [
     "T5",
     "ALiBi",
     "AxialRoPE",
+    "DeBERTa",
     "Encoding",
     "EncodingFactory",
     "EncodingSpec",
     "EncodingSum",
     "Kerple",
     "Learned",
+    "MusicTransformer",
     "NoEncoding",
     "RoPE",
     "Sandwich",
+    "Segment",
     "Shaw",
     "Sinusoidal",
     "Table",
+    "TransformerXL",
+    "XLNet",
     "create_encoding",
     "list_encodings",
 ]
