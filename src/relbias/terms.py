@@ -35,6 +35,8 @@ class Rotation:
             half-precision model turns by the same angles as a float32 one.
         k_angles: (B or 1, H or 1, M, P) float64, in radians.
         interleaved: whether pair p is dimensions (2 p, 2 p + 1), or (p, p + P) as by default.
+        factor: by which the turned pairs of q and of k are multiplied, so that their product gets its square (the
+            attention factor of YaRN); dimensions that stay are left alone. A number or (H or 1, 1, 1) float64.
 
     Example:
         >>> angles = torch.zeros(1, 1, 3, 2, dtype=torch.float64)
@@ -45,14 +47,15 @@ class Rotation:
     q_angles: Tensor
     k_angles: Tensor
     interleaved: bool = False
+    factor: float | Tensor = 1.0
 
     def rotate(self, x: Tensor, angles: Tensor) -> Tensor:
-        """Turn x, (B, H, N, D), by angles, (B or 1, H or 1, N, P); the result has x's dtype.
+        """Turn x, (B, H, N, D), by angles, (B or 1, H or 1, N, P), times `factor`; the result has x's dtype.
 
         Half precision is turned in float32 and rounded once, at the end.
         """
         dtype = torch.promote_types(x.dtype, torch.float32)
-        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        cos, sin = (angles.cos() * self.factor).to(dtype), (angles.sin() * self.factor).to(dtype)
         numbers, turning = x.to(dtype), 2 * angles.shape[-1]
         if self.interleaved:
             x1, x2 = numbers[..., 0:turning:2], numbers[..., 1:turning:2]

@@ -21,7 +21,7 @@ RELATIONS = {"table": Grid(3, 3, prefix_tokens=1), "rope_axial": Grid(3, 3, pref
         ((32, 4, "rope_axial"), r"'rope_axial' takes the relation Grid, got Sequence"),
         ((32, 4, "table"), r"'table' needs a relation with a limited number of codes, got Sequence"),
         ((32, 4, "shawn"), "no encoding 'shawn'; did you mean 'shaw'"),
-        ((32, 4, "zzz"), "no encoding 'zzz'; known: alibi, learned"),
+        ((32, 4, "zzz"), "no encoding 'zzz'; known: alibi, "),
         ((32, 4, "learned", Grid(2, 2)), r"'learned' is applied at the input.*encoding='none'"),
         ((32, 4, "sinusoidal"), "'sinusoidal' is applied at the input"),
         ((32, 4, rb.encodings.T5(8, 4)), "'t5' was built for 8 heads of 4, needed are 4 of 8"),
@@ -60,7 +60,7 @@ def test_bad_options(options, message):
         ("t5", {"num_bucket": 3}, "T5 has no option 'num_bucket'; did you mean 'num_buckets'"),
         ("t5", {"num_buckets": 3}, "an even number of buckets, at least 4, got num_buckets=3"),
         ("t5", {"max_distance": 8}, "max_distance must be above 8, got 8"),
-        ("alibi", {"variant": "casual"}, "symmetric, causal, asymmetric; got 'casual'"),
+        ("alibi", {"variant": "casual"}, "symmetric, causal, asymmetric, nonsymmetric; got 'casual'"),
         ("shaw", {"max_distance": -1}, "max_distance must be an integer of at least 0, got -1"),
         ("rope", {"rotary_dim": 3}, "rotary_dim must be even, from 2 to the head size 8, got 3"),
         ("rope", {"rotary_dim": 10}, "from 2 to the head size 8, got 10"),
@@ -178,4 +178,12 @@ def test_bad_tensors(implementation, q, k, v, terms, message):
 def test_bad_rotations(implementation, q_shape, k_shape, message):
     rotation = rb.terms.Rotation(torch.zeros(q_shape).double(), torch.zeros(k_shape).double())
     with pytest.raises(ValueError, match=message):
+        rb.relative_attention(Q, K, K, rb.Terms(rotation=rotation), implementation=implementation)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 1, 1), (4, 3, 1), (1, 4, 1, 1)])
+def test_bad_factors_of_a_rotation(implementation, shape):
+    angles = torch.zeros(1, 1, 1, 2).double()
+    rotation = rb.terms.Rotation(angles.expand(-1, -1, 3, -1), angles.expand(-1, -1, 5, -1), factor=torch.ones(shape))
+    with pytest.raises(ValueError, match=r"factor is a number or one per head, \(4, 1, 1\)"):
         rb.relative_attention(Q, K, K, rb.Terms(rotation=rotation), implementation=implementation)

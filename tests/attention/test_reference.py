@@ -45,6 +45,7 @@ def tensors(draw) -> dict[str, Tensor]:
         "function": draw(B, 1, N, M),
         "q_angles": draw(B, H, N, 1),  # one pair turns, two dimensions stay
         "k_angles": draw(1, H, M, 1),
+        "factor": draw(H, 1, 1),
     }
 
 
@@ -74,8 +75,8 @@ def terms_of(t: dict[str, Tensor], codes: Tensor, names: tuple[str, ...]) -> tup
         used.append("function")
         entries.append(Entry(b=lambda rows: 2 * t["function"][:, :, rows]))
     if "rotation" in names:
-        used.extend(("q_angles", "k_angles"))
-        entries.append(Entry(rotation=Rotation(t["q_angles"], t["k_angles"])))
+        used.extend(("q_angles", "k_angles", "factor"))
+        entries.append(Entry(rotation=Rotation(t["q_angles"], t["k_angles"], factor=t["factor"])))
     return rb.Terms.of(*(entry for entry in entries if entry.names)), used
 
 
@@ -99,11 +100,11 @@ def all_masks() -> dict:
 def loop(t: dict[str, Tensor], codes: Tensor, normalize: bool, masks: dict) -> Tensor:
     """The equation, transcribed: s_ij and o_i of every item, head, query and key."""
     without_batch = ("K_tree", "V_tree", "u_tree", "w_tree", "b_offset", "Q_offset")
-    without_batch += ("K_back", "Q_back", "u_back", "w_back", "dense")
+    without_batch += ("K_back", "Q_back", "u_back", "w_back", "dense", "factor")
     full = {name: tensor[None] if name in without_batch else tensor for name, tensor in t.items() if name != "scale"}
 
-    def turn(x: Tensor, angle: Tensor) -> Tensor:
-        cos, sin = angle.cos(), angle.sin()
+    def turn(x: Tensor, angle: Tensor, factor: Tensor) -> Tensor:
+        cos, sin = factor * angle.cos(), factor * angle.sin()
         return torch.stack([x[0] * cos - x[1] * sin, x[0] * sin + x[1] * cos, x[2], x[3]])
 
     def unit(x: Tensor) -> Tensor:
@@ -124,7 +125,8 @@ def loop(t: dict[str, Tensor], codes: Tensor, normalize: bool, masks: dict) -> T
                     k, distance = unit(p["k"][j]), j - (i + M - N)  # the queries are the last N of M positions
                     r, o = int(codes[batch, h, i, j]), max(-2, min(2, distance)) + 2
                     back = max(-2, min(2, -distance)) + 2
-                    product = turn(q, p["q_angles"][i, 0]) @ turn(k, p["k_angles"][j, 0])
+                    factor = p["factor"][0, 0]
+                    product = turn(q, p["q_angles"][i, 0], factor) @ turn(k, p["k_angles"][j, 0], factor)
                     product = product + (p["u_tree"] + p["u_back"]) @ k
                     product = product + (q + p["w_tree"]) @ p["K_tree"][r] + k @ p["Q_tree"][r]
                     product = product + q @ p["K_offset"][o] + k @ p["Q_offset"][o]

@@ -48,7 +48,7 @@ def test_refusals_name_what_was_given_and_what_to_do(call, message):
 
 
 def test_wildcards():
-    assert rb.list_encodings("rope*") == ["rope", "rope_axial"]
+    assert rb.list_encodings("rope_l*") == ["rope_linear", "rope_llama3", "rope_longrope"]
     assert {"none", "table", "t5", "alibi", "shaw", "sinusoidal", "learned"} <= set(rb.list_encodings())
 
 

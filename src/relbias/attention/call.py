@@ -166,6 +166,11 @@ def _check_entry(entry: Entry, batch: int, heads: int, n: int, m: int, dim: int,
         if value.ndim < fewest or not _fits(tuple(value.shape), wanted) or (exact and value.shape[-1] != wanted[-1]):
             raise ValueError(f"the term {name} has shape {tuple(value.shape)}, which does not fit {wanted}")
     if entry.rotation is not None:
+        factor = entry.rotation.factor
+        if isinstance(factor, Tensor) and not (factor.ndim == 3 and _fits(tuple(factor.shape), (heads, 1, 1))):
+            raise ValueError(
+                f"the rotation's factor is a number or one per head, {(heads, 1, 1)}, got shape {tuple(factor.shape)}"
+            )
         for side, angles, tokens in (("q", entry.rotation.q_angles, n), ("k", entry.rotation.k_angles, m)):
             shape = tuple(angles.shape)
             wanted = (batch, heads, tokens, dim // 2)

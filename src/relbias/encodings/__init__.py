@@ -10,6 +10,12 @@ from relbias.encodings.music_transformer import MusicTransformer
 from relbias.encodings.none import NoEncoding
 from relbias.encodings.rope import RoPE
 from relbias.encodings.rope_axial import AxialRoPE
+from relbias.encodings.rope_dynamic import DynamicNTKRoPE
+from relbias.encodings.rope_linear import LinearRoPE
+from relbias.encodings.rope_llama3 import Llama3RoPE
+from relbias.encodings.rope_longrope import LongRoPE
+from relbias.encodings.rope_ntk import NTKRoPE
+from relbias.encodings.rope_yarn import YaRN
 from relbias.encodings.sandwich import Sandwich
 from relbias.encodings.segment import Segment
 from relbias.encodings.shaw import Shaw
@@ -25,13 +31,18 @@ __all__ = [
     "ALiBi",
     "AxialRoPE",
     "DeBERTa",
+    "DynamicNTKRoPE",
     "Encoding",
     "EncodingFactory",
     "EncodingSpec",
     "EncodingSum",
     "Kerple",
     "Learned",
+    "LinearRoPE",
+    "Llama3RoPE",
+    "LongRoPE",
     "MusicTransformer",
+    "NTKRoPE",
     "NoEncoding",
     "RoPE",
     "Sandwich",
@@ -41,6 +52,7 @@ __all__ = [
     "Table",
     "TransformerXL",
     "XLNet",
+    "YaRN",
     "create_encoding",
     "list_encodings",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from relbias._nearest import nearest
 from relbias.relations import Grid, GridIndex, Index, Relation, Sequence
 from relbias.relations.base import check_size
-from relbias.terms import Entry, Rotation, Terms, scale_bias
+from relbias.terms import Entry, Terms, scale_bias
 
 _classes: dict[str, type[Encoding]] = {}
 
@@ -28,8 +28,8 @@ class Encoding(nn.Module, ABC):
         num_heads: H.
         head_dim: D.
         relation: the relation whose indices the encoding will get.
-        strength: the start of a learned factor per head, of b, K, Q, V, u and of the angles of a rotation; None for no
-            factor. Added at 0 by `zero_`.
+        strength: the start of a learned factor per head, of b, K, Q, V, u and of the angles of a rotation (of whose
+            own factor it is the power); None for no factor. Added at 0 by `zero_`.
         device: where parameters lie.
         dtype: of the parameters.
 
@@ -186,7 +186,10 @@ class Encoding(nn.Module, ABC):
 
 
 def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
-    """The entry with b, K, Q, V, u and the angles multiplied by strength, (H,)."""
+    """The entry with b, K, Q, V, u and the angles multiplied by strength, (H,).
+
+    A rotation multiplies a pair, as a complex number, by f e^(i a): with strength s by its power f^s e^(i s a).
+    """
     b, rotation, per_pair = entry.b, entry.rotation, strength[:, None, None]
     if isinstance(b, Tensor):
         b = scale_bias(b, per_pair if entry.index is None else strength[:, None])
@@ -197,8 +200,13 @@ def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
             return scale_bias(function(rows), per_pair)
 
     if rotation is not None:
-        factor = per_pair.to(rotation.q_angles.dtype)
-        rotation = Rotation(rotation.q_angles * factor, rotation.k_angles * factor, rotation.interleaved)
+        power = per_pair.to(rotation.q_angles.dtype)
+        rotation = replace(
+            rotation,
+            q_angles=rotation.q_angles * power,
+            k_angles=rotation.k_angles * power,
+            factor=rotation.factor**power,
+        )
     tables = {name: getattr(entry, name) * per_pair for name in ("K", "Q", "V") if getattr(entry, name) is not None}
     u = None if entry.u is None else entry.u * strength[:, None]
     return replace(entry, b=b, u=u, rotation=rotation, **tables)
@@ -227,11 +235,11 @@ def list_encodings(pattern: str = "*") -> list[str]:
     """The names of the encodings, sorted.
 
     Args:
-        pattern: which ones, with the wildcards * and ?.
+        pattern: which ones, with the wildcards *, ? and [...].
 
     Example:
         >>> import relbias as rb
-        >>> rb.list_encodings("rope*")
-        ['rope', 'rope_axial']
+        >>> rb.list_encodings("rope_[ay]*")
+        ['rope_axial', 'rope_yarn']
     """
     return sorted(fnmatch.filter(_classes, pattern))

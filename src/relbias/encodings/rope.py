@@ -13,8 +13,9 @@ from relbias.terms import Rotation, Terms
 class RoPE(Encoding):
     """Rotary position embedding (https://arxiv.org/abs/2104.09864).
 
-    Pair p of q and of k turns by position * base^(-2 p / d); d is `rotary_dim`. The product of a turned query and a
-    turned key depends on their offset alone. No parameters.
+    Pair p of q and of k turns by the angle position * base^(-2 p / d); d is `rotary_dim`. The product of a turned
+    query and a turned key depends on their offset alone. No parameters. Its scalings for long contexts are encodings
+    of their own: `rope_linear`, `rope_ntk`, `rope_dynamic`, `rope_yarn`, `rope_llama3` and `rope_longrope`.
 
     Args:
         num_heads: H.
@@ -40,6 +41,8 @@ class RoPE(Encoding):
     formula = "q and k turned by the angles p base^(-2 n / d) of position p"
     paper = "Su et al. 2021, https://arxiv.org/abs/2104.09864"
     relations = (Sequence,)
+    attention_factor: float = 1.0
+    """By which the turned dimensions of q and of k are multiplied."""
 
     def __init__(
         self,
@@ -58,22 +61,50 @@ class RoPE(Encoding):
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
         if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
             raise ValueError(
-                f"'rope' turns pairs of dimensions: rotary_dim must be even, from 2 to the head size {head_dim}, "
+                f"{self.label} turns pairs of dimensions: rotary_dim must be even, from 2 to the head size {head_dim}, "
                 f"got {rotary_dim}"
             )
         if base <= 0:
-            raise ValueError(f"'rope' needs a positive base, got {base}")
+            raise ValueError(f"{self.label} needs a positive base, got {base}")
         if self.relation.num_codes is not None:
-            raise ValueError(f"'rope' turns by positions and takes Sequence() unclipped, got {self.relation!r}")
+            raise ValueError(f"{self.label} turns by positions and takes Sequence() unclipped, got {self.relation!r}")
         self.base, self.rotary_dim, self.interleaved = base, rotary_dim, interleaved
 
-    def frequencies(self, device: torch.device | None = None) -> Tensor:
-        """The angle per position of each pair, (d / 2,) float64, in radians, made anew from the configuration."""
-        exponents = torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device=device) / self.rotary_dim
-        return self.base**-exponents
+    def frequencies(self, keys: Tensor) -> Tensor:
+        """The angle per position of each pair, in radians, made anew from the configuration.
+
+        Args:
+            keys: (B or 1, M) int64, the positions of the keys, for what depends on the length.
+
+        Returns:
+            (d / 2,) float64, or (B or 1, 1, 1, d / 2) where it differs by item.
+        """
+        return self.powers(self.base, keys.device)
+
+    def powers(self, base: float | Tensor, device: torch.device) -> Tensor:
+        """The frequencies base^(-2 p / d), (..., d / 2) float64; of a base of shape (..., 1), or a number."""
+        return base ** -(torch.arange(0, self.rotary_dim, 2, dtype=torch.float64, device=device) / self.rotary_dim)
 
     def forward(self, index: SequenceIndex, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
         queries, keys = index.positions(self.device)
-        frequencies = self.frequencies(queries.device)
+        frequencies = self.frequencies(index.sign * keys)
         q_angles, k_angles = queries[:, None, :, None] * frequencies, keys[:, None, :, None] * frequencies
-        return Terms(rotation=Rotation(q_angles, k_angles, self.interleaved))
+        return Terms(rotation=Rotation(q_angles, k_angles, self.interleaved, self.attention_factor))
+
+    def check_at_least(self, minimum: float, **options: float) -> None:
+        """Raise ValueError unless each of the options is a number of at least `minimum`."""
+        for name, value in options.items():
+            if not value >= minimum:
+                raise ValueError(f"{self.label} needs {name} of at least {minimum:g}, got {value!r}")
+
+
+def length_of(keys: Tensor) -> Tensor:
+    """The largest position of an item's keys + 1, at least 0.
+
+    Args:
+        keys: (B or 1, M) int64.
+
+    Returns:
+        (B or 1, 1, 1, 1) int64.
+    """
+    return torch.nn.functional.pad(keys, (1, 0), value=-1).amax(dim=1)[:, None, None, None] + 1
