@@ -156,6 +156,8 @@ class RelativeAttention(nn.Module):
             raise ValueError(f"context must have shape ({x.shape[0]}, M, {self.dim}), got {tuple(source.shape)}")
         if context is not None and (cache is not None or positions is not None or document_ids is not None):
             raise ValueError("cache, positions and document_ids are of self-attention; leave them out with a context")
+        if context is not None and self.encoding.makes_keys:
+            raise ValueError(f"{self.encoding.label} makes the keys from x itself and takes no context")
         q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.num_heads)
         k = rearrange(self.k_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
         v = rearrange(self.v_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)

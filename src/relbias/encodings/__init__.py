@@ -2,8 +2,10 @@
 
 from relbias.encodings.alibi import ALiBi
 from relbias.encodings.base import Encoding, list_encodings
+from relbias.encodings.cope import CoPE
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
 from relbias.encodings.deberta import DeBERTa
+from relbias.encodings.fire import Fire
 from relbias.encodings.kerple import Kerple
 from relbias.encodings.learned import Learned
 from relbias.encodings.music_transformer import MusicTransformer
@@ -24,18 +26,21 @@ from relbias.encodings.sum import EncodingSum
 from relbias.encodings.t5 import T5
 from relbias.encodings.table import Table
 from relbias.encodings.transformer_xl import TransformerXL
+from relbias.encodings.wavlm import WavLM
 from relbias.encodings.xlnet import XLNet
 
 __all__ = [
     "T5",
     "ALiBi",
     "AxialRoPE",
+    "CoPE",
     "DeBERTa",
     "DynamicNTKRoPE",
     "Encoding",
     "EncodingFactory",
     "EncodingSpec",
     "EncodingSum",
+    "Fire",
     "Kerple",
     "Learned",
     "LinearRoPE",
@@ -51,6 +56,7 @@ __all__ = [
     "Sinusoidal",
     "Table",
     "TransformerXL",
+    "WavLM",
     "XLNet",
     "YaRN",
     "create_encoding",

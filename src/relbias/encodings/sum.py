@@ -67,6 +67,10 @@ class EncodingSum(Encoding):
     def fixed_size(self) -> bool:
         return any(encoding.fixed_size for encoding in self.encodings.values())
 
+    @property
+    def makes_keys(self) -> bool:
+        return any(encoding.makes_keys for encoding in self.encodings.values())
+
     def grid_index(self, height: int, width: int) -> Mapping[str, Index]:
         """The indices of one call on a patch grid, by key."""
         return {key: encoding.grid_index(height, width) for key, encoding in self.encodings.items()}
