@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := runs/demo
 EPOCHS := 45
 
-.PHONY: demo test lint clean
+.PHONY: demo test notebooks lint clean
 
 # Two threads that do not spin while they wait: on a machine whose cores are busy, spinning made the training several times
 # slower; on an idle one it makes no difference.
@@ -20,6 +20,10 @@ demo: .venv/demo.stamp
 test: .venv/dev.stamp
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
 
+# Runs them and compares each .ipynb with the .py file beside it. After a change: $(BIN)/python .ci/notebooks.py --write
+notebooks: .venv/notebooks.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python .ci/notebooks.py
+
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -34,6 +38,10 @@ lint: .venv/dev.stamp
 
 .venv/dev.stamp: .venv/demo.stamp
 	$(BIN)/pip install --quiet -e ".[vision,train,plot]" --group dev
+	@touch $@
+
+.venv/notebooks.stamp: .venv/demo.stamp
+	$(BIN)/pip install --quiet --group notebooks
 	@touch $@
 
 clean:

@@ -58,6 +58,11 @@ def test_three_channels_are_a_colour_image(draw, softmax):
     assert np.allclose(figure.axes[0].images[0].get_array(), image.transpose(1, 2, 0) / 71)
 
 
+def test_an_image_without_contrast_is_grey(draw, softmax):
+    figure, _ = draw(lambda path: plot_attention_image({"a": softmax(1, 6, 6)}, np.full((1, 4, 6), 7), (2, 3), path))
+    assert (figure.axes[1].images[0].get_array() == 0.5).all()
+
+
 def test_one_token_and_no_weight_at_all(draw, column):
     _, rows = draw(lambda path: plot_attention_image({"a": [[np.nan]]}, np.zeros((1, 1, 1)), (1, 1), path))
     assert column(rows, "a", "head 0").tolist() == [0.0]

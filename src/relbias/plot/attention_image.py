@@ -28,8 +28,8 @@ def plot_attention_image(
 
     Args:
         weights: for the name of each layer the weights of one sample, (H, P + height width, P + height width).
-        image: (1 or 3, Y, X), any range. Three channels are shown in colour in the first panel, in grey below the
-            weights.
+        image: (1 or 3, Y, X), any range; without contrast it is grey. Three channels are shown in colour in the first
+            panel, in grey below the weights.
         grid: (height, width), in patches.
         path: the PNG file, replaced where it exists; the CSV file beside it has the same stem.
         prefix_tokens: P, class token and registers.
@@ -104,5 +104,5 @@ def _pixels(image: Any) -> np.ndarray:
     if not np.isfinite(array).all():
         raise ValueError("image holds infinite numbers or NaN")
     low, high = array.min(), array.max()
-    scaled = (array - low) / (high - low) if high > low else np.zeros_like(array)
+    scaled = (array - low) / (high - low) if high > low else np.full_like(array, 0.5)
     return scaled[0] if len(scaled) == 1 else scaled.transpose(1, 2, 0)
