@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import threading
@@ -14,7 +15,7 @@ from torch.nn.modules import module as nn_module
 from torch.utils.checkpoint import checkpoint
 
 import relbias as rb
-from relbias.attention.observe import in_backward, observe
+from relbias.attention.observe import _observers, in_backward, observe
 from relbias.attention.reference import complete, contributions, logits
 
 B, H, HKV, N, M, D = 2, 4, 2, 3, 5, 8
@@ -235,6 +236,26 @@ def test_another_thread_is_not_seen():
     assert len(captured) == 2
 
 
+def test_what_runs_beside_another_threads_model_is_not_of_it():
+    model, inside, done = layer_of("reference"), threading.Event(), threading.Event()
+
+    def hold(*_):
+        inside.set()
+        if threading.current_thread() is not threading.main_thread():
+            done.wait(10)
+
+    model[0].register_forward_pre_hook(hold)
+    with rb.capture(model) as captured:
+        thread = threading.Thread(target=model, args=(tokens(),))
+        thread.start()
+        assert inside.wait(10)
+        rb.relative_attention(*torch.zeros(3, 1, 1, 2, 4))
+        done.set()
+        thread.join()
+        assert captured == []
+        model(tokens())
+
+
 def test_nested_captures():
     model = layer_of("reference")
     with rb.capture(model) as outer:
@@ -244,6 +265,18 @@ def test_nested_captures():
     assert [record.name for record in outer] == ["0", "1", "0", "1"]
     assert [record.name for record in inner] == [""]
     assert torch.equal(inner[0].weights, outer[3].weights)
+
+
+def test_captures_may_end_in_any_order():
+    model = layer_of("reference")
+    first, second = rb.capture(model), rb.capture(model)
+    lists = first.__enter__(), second.__enter__()
+    model(tokens())
+    first.__exit__(None, None, None)
+    model(tokens())
+    second.__exit__(None, None, None)
+    assert [len(records) for records in lists] == [2, 4]
+    assert no_hooks()
 
 
 def test_a_shared_module_has_its_first_name():
@@ -256,7 +289,7 @@ def test_a_shared_module_has_its_first_name():
 
 
 def no_hooks():
-    return not nn_module._global_forward_hooks and not nn_module._global_forward_pre_hooks
+    return not (nn_module._global_forward_hooks or nn_module._global_forward_pre_hooks or _observers())
 
 
 def test_an_error_inside_leaves_nothing_behind():
@@ -276,19 +309,25 @@ def test_an_error_inside_leaves_nothing_behind():
 
 
 def test_an_interrupted_layer_does_not_name_the_next():
-    model = layer_of("reference")
-    stop = [KeyboardInterrupt]
+    class Parent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.child = nn.Linear(1, 1)
+            self.child.forward = self.interrupt
 
-    def interrupt(*_):
-        if stop:
-            raise stop.pop()
+        def interrupt(self, x):
+            raise KeyboardInterrupt
 
-    model[0].q_proj.register_forward_hook(interrupt)
+        def forward(self, x):
+            with contextlib.suppress(KeyboardInterrupt):
+                self.child(x)
+
+    model = nn.Sequential(Parent(), Layer())
+    model.forward = lambda q: (model[0](q), model[1](q, q, q))
     with rb.capture(model) as captured:
-        with pytest.raises(KeyboardInterrupt):
-            model(tokens())
-        model(tokens())
-    assert [record.name for record in captured] == ["0", "1"]
+        model(torch.zeros(1, 1, 2, 4))
+        rb.relative_attention(*torch.zeros(3, 1, 1, 2, 4))
+    assert [record.name for record in captured] == ["1"]
 
 
 def test_copies_made_inside_are_free():
@@ -314,26 +353,25 @@ def test_nothing_that_ran_is_an_error():
     "ignore:Using `torch.compile\\(module\\)` when there are global hooks"
 )  # it is what is tested
 def test_compiled_models_are_not_seen_and_stay_compiled():
-    model, x = layer_of("reference"), tokens()
-    wanted = model(x)
-    torch._dynamo.reset()
+    model, x = Layer(implementation="reference"), torch.randn(1, 1, 2, 4)
+    wanted = model(x, x, x)
     frames = []
 
     def backend(graph, inputs):
         frames.append(1)
         return graph.forward
 
-    compiled = torch.compile(model, fullgraph=True, backend=backend)
-    torch.testing.assert_close(compiled(x), wanted)
-    with rb.capture(model):
-        model(x)
-    torch.testing.assert_close(compiled(x), wanted)
-    assert len(frames) == 1
-    with pytest.raises(ValueError, match=r"uncompiled \(torch.compile hides"), rb.capture(compiled):
-        torch.testing.assert_close(compiled(x), wanted)
     torch._dynamo.reset()
-    with pytest.raises(ValueError, match="no attention of relbias ran"), rb.capture(model):
-        torch.testing.assert_close(compiled(x), wanted)  # compiled inside
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    with pytest.raises(ValueError, match=r"uncompiled \(torch.compile hides"), rb.capture(compiled):
+        torch.testing.assert_close(compiled(x, x, x), wanted)
+    assert frames == [1]
+    torch._dynamo.reset()
+    torch.testing.assert_close(compiled(x, x, x), wanted)
+    with rb.capture(model):
+        model(x, x, x)
+    torch.testing.assert_close(compiled(x, x, x), wanted)
+    assert frames == [1, 1]
     torch._dynamo.reset()
 
 

@@ -52,16 +52,15 @@ def observe(model: nn.Module, function: Callable[[str, Call], None]) -> Generato
         if running and not in_backward():
             function(names[running[-1]], call)
 
-    outer = _observers()
     hooks = (
         register_module_forward_pre_hook(enter),
         register_module_forward_hook(leave, always_call=True),
     )
-    _local.observers = (*outer, see)
+    _local.observers = (*_observers(), see)
     try:
         yield
     finally:
-        _local.observers = outer
+        _local.observers = tuple(other for other in _observers() if other is not see)  # they may end in any order
         for hook in hooks:
             hook.remove()
 

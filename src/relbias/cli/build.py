@@ -25,7 +25,7 @@ with extra("train"):
     from lightning.pytorch.loggers import Logger
     from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-    from relbias.tasks import Task
+    from relbias.tasks import NaNGuard, Task
 
 
 class Experiment(LightningCLI):
@@ -70,6 +70,7 @@ class Experiment(LightningCLI):
         self.last = LastCheckpoint(self.run_dir / "checkpoints" / "last.ckpt")
         self.config_init["trainer"]["callbacks"] = [
             *_as_list(self.config_init["trainer"]["callbacks"]),
+            NaNGuard(),
             ModelCheckpoint(
                 dirpath=self.run_dir / "checkpoints",
                 filename="best",
