@@ -144,8 +144,10 @@ def _find(model: nn.Module) -> list[nn.MultiheadAttention]:
     found = [module for module in torchs if module not in cross and module.kdim == module.vdim == module.embed_dim]
     if not found:
         raise ValueError(f"{name} has cross-attention only, which has no default relation; there is nothing to attach")
-    for option, given in (("add_bias_kv", "bias_k"), ("add_zero_attn", "add_zero_attn")):
-        if any(getattr(module, given) not in (None, False) for module in found):
+    added = {"add_bias_kv": any(module.bias_k is not None for module in found)}
+    added["add_zero_attn"] = any(module.add_zero_attn for module in found)
+    for option, given in added.items():
+        if given:
             raise ValueError(
                 f"{name} has an nn.MultiheadAttention with {option}=True, which adds a key that is no token and has "
                 "no place in a relation; build it without"

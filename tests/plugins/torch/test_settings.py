@@ -1,0 +1,83 @@
+"""Settings and weights rebuild a model."""
+
+import io
+import json
+
+import pytest
+import torch
+from tests.plugins.torch.hosts import make
+
+import relbias as rb
+from relbias.plugins.torch import attach, detach, settings
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options", "written"),
+    [
+        ("t5", {}, {"encoding": "t5", "relation": {"name": "Sequence", "max_distance": None}}),
+        (
+            "table",
+            {"relation": rb.relations.Sequence(8), "strength": 0.5},
+            {"encoding": "table", "relation": {"name": "Sequence", "max_distance": 8}, "strength": 0.5},
+        ),
+        (
+            rb.encodings.Shaw,
+            {"max_distance": 2},
+            {"encoding": "shaw", "relation": {"name": "Sequence", "max_distance": None}, "max_distance": 2},
+        ),
+        (
+            {"a": "table", "b": "rope_axial"},
+            {"relation": rb.relations.Grid(2, 4, 1)},
+            {
+                "encoding": {"a": "table", "b": "rope_axial"},
+                "relation": {"name": "Grid", "height": 2, "width": 4, "prefix_tokens": 1, "max_distance": None},
+            },
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_settings_and_weights_rebuild_a_model(train, encoding, options, written):
+    model, call = make("encoder")
+    attach(model, encoding, **options)
+    train(model)
+    assert settings(model) == written
+    fresh, _ = make("encoder")
+    attach(fresh, **json.loads(json.dumps(settings(model))))
+    assert settings(fresh) == written
+    with torch.no_grad():
+        assert (call(fresh) - call(model)).abs().max() > 1e-3
+        fresh.load_state_dict(model.state_dict(), strict=True)
+        assert torch.equal(call(fresh), call(model))
+
+
+def test_settings_of_an_object_are_refused():
+    model, _ = make("encoder")
+    attach(model, rb.create_encoding("t5", 4, 8))
+    with pytest.raises(ValueError, match="cannot be written down; attach one by name"):
+        settings(model)
+
+
+def test_state_dict_keeps_the_names_of_the_host(host):
+    model, _ = host
+    before = set(model.state_dict())
+    plain = {key: value.clone() for key, value in model.state_dict().items()}
+    attach(model, "t5")
+    new = set(model.state_dict()) - before
+    assert before < set(model.state_dict())
+    assert all(key.endswith(".encoding.table") for key in new)
+    with pytest.raises(RuntimeError, match=r"Missing key.*\.encoding\.table"):
+        model.load_state_dict(plain)
+    model.load_state_dict(plain, strict=False)
+
+
+def test_whole_model_can_be_saved(host, train):
+    model, call = host
+    attach(model, "shaw")
+    train(model)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    with torch.no_grad():
+        assert torch.equal(call(loaded), call(model))
+    detach(loaded)
