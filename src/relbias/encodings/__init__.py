@@ -16,6 +16,7 @@ from relbias.encodings.rope_dynamic import DynamicNTKRoPE
 from relbias.encodings.rope_linear import LinearRoPE
 from relbias.encodings.rope_llama3 import Llama3RoPE
 from relbias.encodings.rope_longrope import LongRoPE
+from relbias.encodings.rope_mixed import MixedRoPE
 from relbias.encodings.rope_ntk import NTKRoPE
 from relbias.encodings.rope_yarn import YaRN
 from relbias.encodings.sandwich import Sandwich
@@ -46,6 +47,7 @@ __all__ = [
     "LinearRoPE",
     "Llama3RoPE",
     "LongRoPE",
+    "MixedRoPE",
     "MusicTransformer",
     "NTKRoPE",
     "NoEncoding",

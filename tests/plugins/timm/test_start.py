@@ -33,7 +33,7 @@ def images_for(model, batch=2):
     return torch.randn(batch, 3, *model.patch_embed.img_size, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("encoding", [*ENCODINGS, "none", {"a": "table", "b": "rope_axial"}], ids=str)
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "rope_mixed", "none", {"a": "table", "b": "rope_axial"}], ids=str)
 def test_exactly_unchanged_until_moved_and_after_detach(model, train, encoding):
     images = images_for(model)
     keys, classes = list(model.state_dict()), [type(module) for module in model.modules()]
