@@ -75,7 +75,7 @@ def test_fused_inference_differs_by_rounding(host):
     with torch.no_grad():
         before = call(model)
         attach(model, "t5")
-        assert (call(model) - before).abs().max() <= 1e-6
+        assert (call(model) - before).abs().max() <= 1e-6 * max(1.0, float(before.abs().max()))
 
 
 @pytest.mark.parametrize("mode", MODES)
