@@ -89,16 +89,17 @@ def test_no_shift_gives_one_test_dataloader():
 def test_augmentation_rotates_counterclockwise_and_scales_about_the_centre():
     image = torch.zeros(1, 1, 16, 16)
     image[..., 7:9, 11] = 1.0  # four pixels to the right of the centre
-    turned = rotate_and_scale(image, 0.0, (1.5, 1.5))
-    columns = turned[0, 0].sum(0)
+    larger, turned = rotate_and_scale(image.repeat(2, 1, 1, 1), torch.tensor([0.0, 90.0]), torch.tensor([1.5, 1.0]))
+    columns = larger[0].sum(0)
     assert columns.argmax() == 12 or columns.argmax() == 13  # 3.5 * 1.5 = 5.25 to the right of 7.5
+    assert turned[0].sum(1).argmax() == 4  # 3.5 above 7.5
 
 
 def test_augmentation_does_not_translate():
     torch.manual_seed(0)
     images = torch.zeros(500, 1, 16, 16)
     images[..., 6:10, 6:10] = 1.0
-    turned = rotate_and_scale(images, 15.0, (0.85, 1.15))
+    turned = rotate_and_scale(images, torch.empty(500).uniform_(-15, 15), torch.empty(500).uniform_(0.85, 1.15))
     places = torch.arange(16.0)
     for axis in (2, 3):
         mass = turned.sum((1, 5 - axis))
@@ -111,7 +112,7 @@ def test_augmentation_is_bicubic():
     # Cubic interpolation of a step overshoots it; linear interpolation never leaves the range of its input.
     image = torch.zeros(1, 1, 16, 16)
     image[..., 8:] = 1.0
-    turned = rotate_and_scale(image, 0.0, (1.3, 1.3))
+    turned = rotate_and_scale(image, torch.zeros(1), torch.tensor([1.3]))
     assert turned.max() > 1.01
     assert turned.min() < -0.01
 
@@ -139,15 +140,48 @@ def test_only_training_batches_are_augmented(data):
     assert not set(_raw(next(iter(data.train_dataloader()))[0])) <= known
 
 
-def test_batches_repeat_with_the_seed(data):
+def test_batches_repeat_with_the_seed_whatever_was_drawn(data):
+    drawn = iter([0, 5, 0])
+
     def first(seed):
         torch.manual_seed(seed)
+        torch.rand(next(drawn))
         return next(iter(data.train_dataloader()))
 
     (images, labels), (again, same), (other, _) = first(3), first(3), first(4)
     assert torch.equal(images, again)
     assert torch.equal(labels, same)
     assert not torch.equal(images, other)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_each_epoch_has_its_own_order_and_augmentation(num_workers):
+    data = Digits(num_workers=num_workers)
+    data.setup()
+    loader, epochs = data.train_dataloader(), []
+    for epoch in (0, 1, 0):
+        loader.sampler.set_epoch(epoch)
+        images, labels = map(torch.cat, zip(*loader, strict=True))
+        epochs.append((images[torch.argsort(torch.tensor(list(loader.sampler)))], labels))
+    (images, labels), (others, permuted), (again, same) = epochs
+    assert torch.equal(images, again)
+    assert torch.equal(labels, same)
+    assert not torch.equal(labels, permuted)
+    drawn_anew = (images != others).any(-1).any(-1).any(-1).float().mean()
+    assert 0.85 < drawn_anew < 1  # of two draws a sixteenth is twice as it was
+
+
+def test_the_angles_and_factors_stand_in_their_ranges(monkeypatch):
+    seen = []
+    monkeypatch.setattr("relbias.data.digits.rotate_and_scale", lambda images, *drawn: seen.append(drawn) or images)
+    data = Digits(degrees=30, scale=(0.5, 0.9))
+    data.setup()
+    list(data.train_dataloader())
+    degrees, factors = (torch.cat(drawn) for drawn in zip(*seen, strict=True))
+    for drawn, (low, high) in ((degrees, (-30, 30)), (factors, (0.5, 0.9))):
+        assert low <= drawn.min() < low + 0.01 * (high - low)
+        assert high >= drawn.max() > high - 0.01 * (high - low)
+        assert abs(drawn.mean() - (low + high) / 2) < 0.05 * (high - low)  # six standard deviations of the mean
 
 
 def test_a_digit_at_the_edge_of_the_canvas():

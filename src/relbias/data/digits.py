@@ -1,6 +1,7 @@
 """Real handwritten digits, small enough to train on a processor, with test images that move."""
 
 import math
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, default_collate
+
+from relbias.data.order import draws, shuffled
 
 DIGIT = 8  # pixels; the side of a digit
 CANVAS = 16  # pixels; the side of the image it lies on
@@ -32,7 +35,7 @@ class Digits(LightningDataModule):
     Args:
         batch_size: images per batch.
         augment: share of the training images, 0 to 1, that are rotated and scaled about the centre of the canvas, drawn
-            anew in each epoch; the others stay as sharp as the test images are. None is ever translated, so that the
+            anew in each epoch, for each image by itself; the others stay as sharp as the test images are. None is ever translated, so that the
             moved test images stay new.
         degrees: greatest rotation to either side, in degrees.
         scale: smallest and greatest factor of the size.
@@ -108,14 +111,14 @@ class Digits(LightningDataModule):
         self.test_moved = TensorDataset(torch.cat(moved), classes[test].repeat(len(self.shifts)))
 
     def train_dataloader(self) -> DataLoader:
-        """Training batches in a new order each epoch, augmented where asked for."""
-        collate = self._augmented if self.augment else default_collate
+        """Training batches in the order of :func:`~relbias.data.order.shuffled`, augmented where asked for."""
+        sampler = shuffled(self.train, self.trainer)
         return DataLoader(
-            dataset=self.train,
+            dataset=TensorDataset(*self.train.tensors, torch.arange(len(self.train))),
             batch_size=self.batch_size,
-            shuffle=True,
+            sampler=sampler,
             num_workers=self.num_workers,
-            collate_fn=collate,
+            collate_fn=partial(self._augmented, sampler),
         )
 
     def val_dataloader(self) -> DataLoader:
@@ -133,11 +136,16 @@ class Digits(LightningDataModule):
     def _in_order(self, dataset: TensorDataset) -> DataLoader:
         return DataLoader(dataset=dataset, batch_size=max(self.batch_size, 256), num_workers=self.num_workers)
 
-    def _augmented(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        images, labels = default_collate(samples)
-        chosen = torch.rand(len(images)) < self.augment
-        augmented = rotate_and_scale(images, self.degrees, self.scale)
-        return torch.where(chosen[:, None, None, None], augmented, images), labels
+    def _augmented(self, sampler: DistributedSampler, samples: list[tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
+        images, labels, positions = default_collate(samples)
+        if not self.augment:
+            return images, labels
+        chosen, angle, factor = draws(sampler, positions, 3).unbind(-1)
+        smallest, greatest = self.scale
+        augmented = rotate_and_scale(
+            images, self.degrees * (2 * angle - 1), smallest + (greatest - smallest) * factor
+        )
+        return torch.where((chosen < self.augment)[:, None, None, None], augmented, images), labels
 
 
 def on_canvas(digits: Tensor, dy: int = 0, dx: int = 0) -> Tensor:
@@ -162,25 +170,24 @@ def on_canvas(digits: Tensor, dy: int = 0, dx: int = 0) -> Tensor:
     return (padded - _MEAN) / _STD
 
 
-def rotate_and_scale(images: Tensor, degrees: float, scale: tuple[float, float]) -> Tensor:
-    """Rotates and scales each image about its centre by amounts of its own, bicubically; nothing is translated.
+def rotate_and_scale(images: Tensor, degrees: Tensor, factors: Tensor) -> Tensor:
+    """Rotates and scales each image about its centre, bicubically; nothing is translated.
 
     Args:
         images: (B, C, H, W).
-        degrees: the angle is uniform in [-degrees, degrees].
-        scale: the factor is uniform in [scale[0], scale[1]].
+        degrees: (B,), the angle of each image, counterclockwise where positive.
+        factors: (B,), the factor of each image's size.
 
     Returns:
         (B, C, H, W); what comes in from outside repeats the border.
 
     Example:
         >>> image = torch.rand(1, 1, 4, 4)
-        >>> torch.allclose(rotate_and_scale(image, 0.0, (1.0, 1.0)), image, atol=1e-5)
+        >>> torch.allclose(rotate_and_scale(image, torch.zeros(1), torch.ones(1)), image, atol=1e-5)
         True
     """
-    angle = torch.empty(len(images)).uniform_(-degrees, degrees).deg2rad()
-    factor = torch.empty(len(images)).uniform_(*scale)
-    cos, sin = angle.cos() / factor, angle.sin() / factor
+    angle = degrees.deg2rad()
+    cos, sin = angle.cos() / factors, angle.sin() / factors
     zero = torch.zeros_like(cos)
     matrix = torch.stack((cos, -sin, zero, sin, cos, zero), dim=-1).view(-1, 2, 3)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)

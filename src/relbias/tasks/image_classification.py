@@ -14,7 +14,7 @@ class ImageClassification(Task):
     """Cross entropy on (images, labels); accuracy on centred and on moved test images.
 
     Logs train/loss per step, val/loss and val/accuracy per epoch, test/accuracy from the first test dataloader and,
-    where the data has a second one, test/accuracy_moved from it.
+    where the data has a second one, test/accuracy_moved from it; all over the samples of all processes.
 
     Args:
         network: builds the network from the encoding; the network maps images (B, C, H, W), float, to logits
@@ -85,7 +85,7 @@ class ImageClassification(Task):
         """The smoothed cross entropy of a batch."""
         images, labels = batch
         loss = F.cross_entropy(self(images), labels, label_smoothing=self.label_smoothing)
-        self.log("train/loss", loss, prog_bar=True)
+        self.log("train/loss", loss, prog_bar=True, sync_dist=True)
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
@@ -93,7 +93,8 @@ class ImageClassification(Task):
         images, labels = batch
         logits = self(images)
         self.val_accuracy(logits, labels)
-        self.log("val/loss", F.cross_entropy(logits, labels), prog_bar=True, batch_size=len(labels))
+        loss = F.cross_entropy(logits, labels)
+        self.log("val/loss", loss, prog_bar=True, batch_size=len(labels), sync_dist=True)
         self.log("val/accuracy", self.val_accuracy, prog_bar=True, batch_size=len(labels))
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
