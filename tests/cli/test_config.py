@@ -97,9 +97,45 @@ def test_another_class_path_replaces_its_mapping():
     assert config["model"]["init_args"]["network"]["init_args"] == {"in_features": 3}
 
 
+def callbacks(*values):
+    argv = [word for value in values for word in ("--trainer.callbacks", value)]
+    return merged(*argv)["trainer"]["callbacks"]
+
+
+RATES, TIMER = (f"lightning.pytorch.callbacks.{name}" for name in ("LearningRateMonitor", "Timer"))
+STEPS = f"{{class_path: {RATES}, init_args: {{logging_interval: step}}}}"
+
+
+def test_callbacks_add_up():
+    assert callbacks(STEPS) == [{"class_path": RATES, "init_args": {"logging_interval": "step"}}]
+    assert callbacks(STEPS, f"[{TIMER}]") == [*callbacks(STEPS), TIMER]
+    assert merged("--trainer.callbacks", STEPS, "-c", "trainer/compile")["trainer"]["callbacks"] == [
+        *callbacks(STEPS), {"class_path": "relbias.tasks.Compile"},
+    ]  # fmt: skip
+
+
+def test_a_callback_takes_the_place_of_one_of_its_class():
+    before = f"[{STEPS}, {{class_path: {TIMER}}}]"
+    assert callbacks(before, f"{{class_path: {RATES}}}") == [{"class_path": RATES}, {"class_path": TIMER}]
+    assert callbacks(before, f"[{RATES}]") == [RATES, {"class_path": TIMER}]
+
+
+def test_two_callbacks_of_a_class_in_one_list_both_stay():
+    two = f"[{{class_path: {TIMER}, init_args: {{duration: 1}}}}, {{class_path: {TIMER}, init_args: {{duration: 2}}}}]"
+    assert [each["init_args"]["duration"] for each in callbacks(two)] == [1, 2]
+    assert callbacks(f"[{TIMER}]", two) == callbacks(two)
+
+
+@pytest.mark.parametrize(("nothing", "left"), [("null", None), ("[]", [])])
+def test_callbacks_can_be_removed(nothing, left):
+    assert callbacks(f"[{TIMER}]", nothing) == left
+    assert callbacks(nothing, f"[{TIMER}]") == [TIMER]
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--trainer.callbacks", "[{init_args: {}}]"], "callbacks has {'init_args': {}}, expected a class_path"),
         (["--trainer.max_epoch", "3"], "unknown key 'trainer.max_epoch'; did you mean 'max_epochs'?"),
         (["--model.init_args.encodin", "t5"], "unknown key 'model.init_args.encodin'; did you mean 'encoding'?"),
         (["--data.init_args.batchsize", "3"], "unknown key 'data.init_args.batchsize'; did you mean 'batch_size'?"),

@@ -13,14 +13,16 @@ from relbias.cli.keys import check_keys
 Source: TypeAlias = tuple[str, dict[str, Any]]
 """What to call a mapping in a message, a name or path or option, and the mapping."""
 ENCODING = ("model", "init_args", "encoding")
+CALLBACKS = ("trainer", "callbacks")
 
 
 def merge(sources: Sequence[Source]) -> dict[str, Any]:
     """Merges mappings from left to right and checks the keys after each.
 
-    Mappings are merged key by key and everything else is replaced, with two exceptions: a class_path that differs
-    replaces the mapping it stands in, and ``model.init_args.encoding`` is replaced whole, whatever it was; only a
-    mapping with nothing but init_args changes the options of an encoding given by class_path.
+    Mappings are merged key by key and everything else is replaced, with three exceptions: a class_path that differs
+    replaces the mapping it stands in; ``model.init_args.encoding`` is replaced whole, whatever it was, and only a
+    mapping with nothing but init_args changes the options of an encoding given by class_path; ``trainer.callbacks``
+    add up: those of a class_path that is there take its place, others come behind, and null or [] removes all.
 
     Args:
         sources: pairs of a label for messages and a mapping.
@@ -89,11 +91,35 @@ def _depth(mapping: Any, path: list[str]) -> int:
 def _merged(old: Any, new: Any, path: tuple[str, ...]) -> Any:
     if path == ENCODING:
         return _encoding(old, new)
+    if path == CALLBACKS:
+        return _callbacks(old, new)
     if not isinstance(new, dict):
         return new
     if not isinstance(old, dict) or old.get("class_path", ...) != new.get("class_path", old.get("class_path", ...)):
         old = {}
     return {**old, **{key: _merged(old.get(key), value, (*path, str(key))) for key, value in new.items()}}
+
+
+def _callbacks(old: Any, new: Any) -> Any:
+    given = [new] if isinstance(new, dict) else new
+    if not isinstance(given, list) or not given:
+        return given
+    merged = _by_class(old if isinstance(old, list) else [])
+    merged.update(_by_class(given))  # a key that is there keeps its place
+    return [entry for entries in merged.values() for entry in entries]
+
+
+def _by_class(callbacks: list[Any]) -> dict[str, list[Any]]:
+    """The entries by class_path; a bare string is a callback without options to jsonargparse."""
+    found: dict[str, list[Any]] = {}
+    for entry in callbacks:
+        if isinstance(entry, dict) and "class_path" not in entry:
+            raise ValueError(
+                f"trainer.callbacks has {entry!r}, expected a class_path; give the whole callback, its options under "
+                "init_args"
+            )
+        found.setdefault(str(entry["class_path"] if isinstance(entry, dict) else entry), []).append(entry)
+    return found
 
 
 def _encoding(old: Any, new: Any) -> Any:

@@ -35,8 +35,8 @@ class Digits(LightningDataModule):
     Args:
         batch_size: images per batch.
         augment: share of the training images, 0 to 1, that are rotated and scaled about the centre of the canvas, drawn
-            anew in each epoch, for each image by itself; the others stay as sharp as the test images are. None is ever translated, so that the
-            moved test images stay new.
+            anew for each image in each epoch; the others stay as sharp as the test images are. None is ever translated,
+            so that the moved test images stay new.
         degrees: greatest rotation to either side, in degrees.
         scale: smallest and greatest factor of the size.
         test_shift: greatest shift of the moved test images, in pixels, at most 4; 0 gives no moved images.
@@ -142,9 +142,7 @@ class Digits(LightningDataModule):
             return images, labels
         chosen, angle, factor = draws(sampler, positions, 3).unbind(-1)
         smallest, greatest = self.scale
-        augmented = rotate_and_scale(
-            images, self.degrees * (2 * angle - 1), smallest + (greatest - smallest) * factor
-        )
+        augmented = rotate_and_scale(images, self.degrees * (2 * angle - 1), smallest + (greatest - smallest) * factor)
         return torch.where((chosen < self.augment)[:, None, None, None], augmented, images), labels
 
 

@@ -10,10 +10,10 @@ from torch.utils.data import Dataset, DistributedSampler
 def shuffled(dataset: Dataset, trainer: Trainer | None = None) -> DistributedSampler:
     """The samples in an order that depends on the seed and the epoch only; each process takes its share of it.
 
-    The seed is ``torch.initial_seed()``, which ``seed_everything`` sets, whatever has been drawn since. Of P processes the
-    p-th takes the samples p, p + P, p + 2 P, ... of the order, so that the batches of size B of all processes together
-    are the batches of size P B of one. Where P does not divide the number of samples, up to P - 1 are taken twice in an
-    epoch. A Trainer calls ``set_epoch`` and leaves the sampler as it is.
+    The seed is ``torch.initial_seed()``, which ``seed_everything`` sets, whatever has been drawn since. Of P processes
+    the p-th takes the samples p, p + P, p + 2 P, ... of the order, so that the batches of size B of all processes
+    together are the batches of size P B of one. Where P does not divide the number of samples, up to P - 1 are taken
+    twice in an epoch. A Trainer calls ``set_epoch`` and leaves the sampler as it is.
 
     Args:
         dataset: has a length.

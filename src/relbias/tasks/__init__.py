@@ -5,7 +5,8 @@ from relbias._extras import extra
 with extra("train"):
     from relbias.tasks.attention_monitor import AttentionMonitor
     from relbias.tasks.base import Task, warmup_cosine
+    from relbias.tasks.compile import Compile
     from relbias.tasks.image_classification import ImageClassification
     from relbias.tasks.nan_guard import NaNGuard, NonFiniteError
 
-__all__ = ["AttentionMonitor", "ImageClassification", "NaNGuard", "NonFiniteError", "Task", "warmup_cosine"]
+__all__ = ["AttentionMonitor", "Compile", "ImageClassification", "NaNGuard", "NonFiniteError", "Task", "warmup_cosine"]
