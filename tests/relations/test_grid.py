@@ -183,3 +183,28 @@ def test_bad_grids(arguments, message):
 def test_bad_calls(arguments, message):
     with pytest.raises(ValueError, match=message):
         Grid(3, 3)(*arguments)
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 2])
+@pytest.mark.parametrize("limit", [None, 1])
+@pytest.mark.parametrize("one", [False, True])
+def test_map_gives_the_function_of_each_offset(prefix, limit, one):
+    index, height, width = Grid(3, 4, prefix, limit)(), 3, 4
+    mapped = index.map(lambda dy, dx: (dy + 3) * 10 + dx + 4, 70, one_prefix_code=one)
+    clipped = 9 if limit is None else limit
+    tokens = prefix + height * width
+    expected = torch.empty(tokens, tokens, dtype=torch.long)
+    kinds = loop(height, width, prefix, (0, 0)) - 1 + 70  # with one patch code those of prefix tokens start at 1
+    for i in range(tokens):
+        for j in range(tokens):
+            if min(i, j) < prefix:
+                expected[i, j] = 70 if one else kinds[i, j]
+            else:
+                (yi, xi), (yj, xj) = divmod(i - prefix, width), divmod(j - prefix, width)
+                dy, dx = (max(-clipped, min(clipped, d)) for d in (yi - yj, xi - xj))
+                expected[i, j] = (dy + 3) * 10 + dx + 4
+    assert torch.equal(mapped.codes()[0, 0], expected)
+    assert torch.equal(mapped.T.codes()[0, 0], expected.T)
+    assert torch.equal(mapped.codes(slice(1, 3))[0, 0], expected[1:3])
+    assert mapped.num_codes == 70 + (min(prefix, 1) if one else 2 * prefix + prefix**2)
+    assert mapped.shape == index.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from relbias.relations.base import ALL_ROWS, Index, Relation, check_size, num_prefix_codes, prefix_codes
+from relbias.relations.recoded import Recoded
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,28 @@ class GridIndex(Index):
         Unlike the grid's own codes those of the clipped index depend on `max_distance` and P alone.
         """
         return replace(self, limits=(max_distance, max_distance))
+
+    def map(
+        self, function: Callable[[Tensor, Tensor], Tensor], num_codes: int, *, one_prefix_code: bool = False
+    ) -> Recoded:
+        """An index of the codes function(dy, dx), for example buckets.
+
+        The function is evaluated once for each offset, not for each pair of patches.
+
+        Args:
+            function: elementwise on int64 tensors of any shape; gives codes in [0, num_codes).
+            num_codes: R. The codes of pairs with a prefix token follow.
+            one_prefix_code: whether all pairs with a prefix token have the code R, and not each kind its own.
+        """
+        prefix = num_prefix_codes(self.prefix_tokens)
+
+        def table(device: torch.device | None) -> Tensor:
+            axes = (torch.arange(-limit, limit + 1, device=device) for limit in self.limits)
+            patches = function(*torch.meshgrid(*axes, indexing="ij")).flatten()
+            others = torch.arange(prefix, device=device) * (not one_prefix_code)
+            return torch.cat((patches, num_codes + others))
+
+        return Recoded(self, table, num_codes + (min(prefix, 1) if one_prefix_code else prefix))
 
     @property
     def T(self) -> GridIndex:
