@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -119,3 +120,22 @@ def test_only_matrices_outside_encodings_are_decayed():
 
 def test_no_hyperparameters_are_saved():
     assert not ImageClassification(_Network, "none").hparams
+
+
+class _Flat(SingleDeviceStrategy):
+    """Makes the optimizer while parameters are flat, as they are when they are sharded."""
+
+    def setup_optimizers(self, trainer):
+        shapes = {parameter: parameter.shape for parameter in self.lightning_module.parameters()}
+        for parameter in shapes:
+            parameter.data = parameter.data.flatten()
+        super().setup_optimizers(trainer)
+        for parameter, shape in shapes.items():
+            parameter.data = parameter.data.view(shape)
+
+
+def test_what_is_decayed_does_not_change_when_parameters_are_sharded():
+    task = _fit(_Regression(), max_epochs=1, strategy=_Flat(device="cpu"))
+    decayed, others = task.trainer.optimizers[0].param_groups
+    assert decayed["params"] == [task.layer.weight]
+    assert others["params"] == [task.layer.bias]

@@ -102,6 +102,11 @@ class Task(LightningModule):
             {"params": others, "weight_decay": 0.0},
         ]
 
+    def setup(self, stage: str) -> None:
+        """Notes the groups of a training, before a strategy that shards parameters hides their shapes."""
+        if stage == "fit":
+            self._groups = self.parameter_groups()
+
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """AdamW over :meth:`parameter_groups` with :func:`warmup_cosine`, stepped after every optimizer step."""
         total = self.trainer.estimated_stepping_batches
@@ -110,6 +115,6 @@ class Task(LightningModule):
         self.trainer.fit_loop.setup_data()  # the batches of an epoch are known from here on
         per_epoch = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
         warmup = min(round(self.warmup_epochs * per_epoch), int(total))
-        optimizer = torch.optim.AdamW(self.parameter_groups(), lr=self.lr)
+        optimizer = torch.optim.AdamW(self._groups, lr=self.lr)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, warmup, int(total)))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
