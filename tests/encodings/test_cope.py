@@ -109,8 +109,13 @@ def test_refuses_a_context(encoding, length):
 
 @pytest.mark.parametrize("given", [{}, {"x": torch.zeros(1, 5, 64)}, {"attention": torch.nn.Identity()}])
 def test_refuses_a_call_without_x_and_the_layer(given):
-    with pytest.raises(ValueError, match="'cope' makes q and k again: it needs the layer's input x and the layer"):
+    with pytest.raises(ValueError, match="'cope' makes q and k again: it needs the layer's input x and as attention"):
         CoPE(4, 16)(Sequence()(5), **given)
+
+
+def test_refuses_a_transposed_index(attention):
+    with pytest.raises(ValueError, match="no transposed index"):
+        attention(torch.randn(2, 5, 32, dtype=torch.float64), index=Sequence()(5).T)
 
 
 @pytest.mark.parametrize(

@@ -102,3 +102,33 @@ def test_given_positions(name, batch):
     for out in outs:
         assert math.isfinite(float(out.detach().sum()))
         torch.testing.assert_close(out, outs[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("kerple", {"variant": "log"}),
+        ("kerple", {"variant": "power"}),
+        ("sandwich", {}),
+        ("alibi", {"variant": "nonsymmetric", "learned": True}),
+        ("fire", {"threshold": 3.0}),
+    ],
+)
+def test_cached_steps_equal_the_whole(name, options):
+    torch.manual_seed(0)
+    attention = rb.RelativeAttention(
+        32, 4, lambda heads, size, relation: rb.create_encoding(name, heads, size, relation, **options)
+    ).double()
+    x, cache = torch.randn(2, 7, 32, dtype=torch.float64), rb.KVCache()
+    positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 2, 4, 9]])
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    padding[1, :2] = True
+    whole = attention(x, positions=positions, key_padding_mask=padding, is_causal=True)
+    steps = []
+    for part in (slice(0, 3), slice(3, 4), slice(4, 7)):
+        arguments = {"positions": positions[:, part], "key_padding_mask": padding[:, part]}
+        steps.append(attention(x[:, part], cache=cache, is_causal=True, **arguments))
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-12)
+    plain = attention(x, is_causal=True)
+    torch.testing.assert_close(plain[0], whole[0], rtol=0, atol=1e-12)
+    assert not torch.allclose(plain[1, 4:], whole[1, 4:], atol=1e-6)

@@ -80,19 +80,27 @@ class CoPE(Encoding):
 
     def forward(self, index: SequenceIndex, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
         n, m = index.shape
-        if x is None or attention is None:
-            raise ValueError("'cope' makes q and k again: it needs the layer's input x and the layer, attention")
+        layer: Any = attention
+        if x is None or not (hasattr(layer, "q_proj") and hasattr(layer, "k_proj")):
+            raise ValueError(
+                "'cope' makes q and k again: it needs the layer's input x and as attention a layer with q_proj and "
+                f"k_proj, got x={'none' if x is None else tuple(x.shape)} and a {type(attention).__name__}"
+            )
+        if index.sign != 1:
+            raise ValueError(
+                "'cope' counts from the key to the query, which has no transposed index; give index, not index.T"
+            )
         if x.ndim != 3 or x.shape[1] != m:
             raise ValueError(
                 f"'cope' needs x with all {m} tokens that are keys, (B, {m}, size), got {tuple(x.shape)}; "
                 "it does not work with a cache of tokens"
             )
-        layer: Any = attention
         q = rearrange(layer.q_proj(x[:, m - n :]), "b n (h d) -> b h n d", d=self.head_dim)
         k = rearrange(layer.k_proj(x), "b m (h d) -> b h m d", d=self.head_dim)
         k = k.repeat_interleave(self.num_heads // k.shape[1], dim=1)
         dtype = torch.promote_types(q.dtype, torch.float32)
-        scale = layer.scale if isinstance(layer.scale, int | float) else self.head_dim**-0.5
+        scale = getattr(layer, "scale", None)  # the layer's own, but for None and "paper", which are the default
+        scale = scale if isinstance(scale, int | float) else self.head_dim**-0.5
         # Converted once and not for each block of rows, so that the gradients of blocks add up before they are rounded.
         q, k, table = q.to(dtype), k.to(dtype), self.table.to(dtype)
         return Terms(b=lambda rows: _bias(q, k, table, scale, rows))
