@@ -133,3 +133,18 @@ def test_a_larger_grid_needs_nothing():
 def test_refuses_what_does_not_fit(relation, options, message):
     with pytest.raises(ValueError, match=message):
         ALiBi(4, 16, relation, **options)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_transposed_index_swaps_the_slopes(given):
+    encoding = ALiBi(2, 8, variant="nonsymmetric", learned=True)
+    with torch.no_grad():
+        encoding.log_slopes[1] += 1.0
+    positions = (torch.arange(2, 5), torch.arange(5)) if given else ()
+    (entry,) = encoding(Sequence()(3, 5, *positions).T).entries
+    bias = entry.b(slice(None))[0] if given else entry.b[:, entry.index.codes()[0, 0]]
+    before, after = encoding.log_slopes.exp()
+    for i in range(3):
+        for j in range(5):
+            slope = after if j < i + 2 else before
+            torch.testing.assert_close(bias[:, i, j].float(), -slope * abs(j - i - 2))
