@@ -18,7 +18,7 @@ RELATIONS = {"table": Grid(3, 3, prefix_tokens=1), "rope_axial": Grid(3, 3, pref
         ((30, 4), "dim must be a multiple of num_heads, got dim=30 and num_heads=4"),
         ((32, 0), "num_heads must be .* got 0"),
         ((32, 4, "t5", Grid(2, 2)), r"'t5' takes the relation Sequence, got Grid\(height=2"),
-        ((32, 4, "rope_axial"), r"'rope_axial' takes the relation Grid, got Sequence"),
+        ((32, 4, "rope_axial"), r"'rope_axial' takes the relation Grid or Volume, got Sequence"),
         ((32, 4, "table"), r"'table' needs a relation with a limited number of codes, got Sequence"),
         ((32, 4, "shawn"), "no encoding 'shawn'; did you mean 'shaw'"),
         ((32, 4, "zzz"), "no encoding 'zzz'; known: alibi, "),

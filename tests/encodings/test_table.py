@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from relbias.encodings import Table
-from relbias.relations import Grid, Hops, Pairs, Sequence
+from relbias.relations import Grid, Hops, Pairs, Sequence, Volume
 from relbias.testing import EncodingTestCase
 
 
@@ -32,6 +32,19 @@ class TestTableOfGrid(TestTable):
             kinds += [(f"prefix {a}", f"prefix {b}") for a in range(2) for b in range(2)]
             return 5 * 7 + kinds.index(pair)
         return (pair[0] + 2) * 7 + pair[1] + 3
+
+
+class TestTableOfVolume(TestTable):
+    encoding = Table
+    relation = Volume(2, 1, 3, prefix_tokens=1, max_distance=1)
+
+    def code(self, index, i, j):
+        offsets = self.loop_offset(index, i, j)
+        if isinstance(offsets[0], str):
+            kinds = [("prefix 0", "patch"), ("patch", "prefix 0"), ("prefix 0", "prefix 0")]
+            return 27 + kinds.index(offsets)
+        dz, dy, dx = (max(-1, min(1, offset)) for offset in offsets)
+        return 9 * (dz + 1) + 3 * (dy + 1) + dx + 1
 
 
 class TestTableOfHops(TestTable):

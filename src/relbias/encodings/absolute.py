@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
 from relbias.relations import Grid, GridIndex, Index, Relation, Sequence, SequenceIndex
+from relbias.relations.lattice import Lattice
 from relbias.terms import Terms
 
 
@@ -59,16 +60,16 @@ def default_index(relation: Relation, n: int, m: int) -> Any:
     """The index that a relation itself gives for N queries and M keys.
 
     Raises:
-        ValueError: N does not fit the grid, or the relation needs input of its own.
+        ValueError: N does not fit the grid or volume, or the relation needs input of its own.
     """
     if isinstance(relation, Sequence):
         return relation(n, m)
-    if isinstance(relation, Grid):
+    if isinstance(relation, Lattice):
         index = relation()
         if index.shape != (n, m):
             raise ValueError(
                 f"{relation!r} has {index.shape[0]} tokens, got {n} queries and {m} keys; "
-                "pass index=grid(height, width)"
+                f"pass index={type(relation).__name__.lower()}({', '.join(relation.axes)})"
             )
         return index
     raise ValueError(f"{relation!r} needs an index that comes with the batch; pass index=")

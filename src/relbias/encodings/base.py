@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from relbias._nearest import nearest
-from relbias.relations import Grid, GridIndex, Index, Relation, Sequence
+from relbias.relations import Grid, Index, Relation, Sequence
 from relbias.relations.base import check_size
+from relbias.relations.lattice import Lattice
 from relbias.terms import Entry, Terms, scale_bias
 
 _classes: dict[str, type[Encoding]] = {}
@@ -141,9 +142,10 @@ class Encoding(nn.Module, ABC):
     def check_index(self, index: Any) -> None:
         """Raise ValueError unless the index is of the kind that the relation gives."""
         spaces = [self.relation.code_space]
-        if isinstance(index, GridIndex) and isinstance(self.relation, Grid) and not self.fixed_size:
-            spaces.append(self.relation.resized(index.height, index.width).code_space)
-        if not isinstance(index, self.relation.index_type) or index.code_space not in spaces:
+        right_type = isinstance(index, self.relation.index_type)
+        if right_type and isinstance(self.relation, Lattice) and not self.fixed_size:
+            spaces.append(self.relation.resized(*index.sizes).code_space)
+        if not right_type or index.code_space not in spaces:
             raise ValueError(f"{self.label} takes an index made by {self.relation!r}, got {_describe(index)}")
 
     def __call__(self, index: Any, **kwargs: Any) -> Terms:

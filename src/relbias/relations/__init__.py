@@ -4,6 +4,7 @@ from relbias.relations.base import Index, Relation
 from relbias.relations.grid import Grid, GridIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
 from relbias.relations.sequence import Sequence, SequenceIndex
+from relbias.relations.volume import Volume, VolumeIndex
 
 __all__ = [
     "Grid",
@@ -16,4 +17,6 @@ __all__ = [
     "Relation",
     "Sequence",
     "SequenceIndex",
+    "Volume",
+    "VolumeIndex",
 ]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 import relbias as rb
-from relbias.relations import Grid, Hops, HopsIndex, Pairs, Relation, Sequence
+from relbias.relations import Grid, Hops, HopsIndex, Pairs, Relation, Sequence, Volume, VolumeIndex
 from relbias.testing.cases import BATCH, HEAD_DIM, HEADS
 
 
@@ -39,9 +39,11 @@ class CommonTestCase(unittest.TestCase):
         return encoding
 
     def make_index(self, n: int, m: int) -> Any:
-        """An index of N queries and M keys; a grid is the relation's own, or one patch for one token."""
+        """An index of N queries and M keys; a grid or volume is the relation's own, or one patch for one token."""
         if isinstance(self.relation, Grid):
             return self.relation(1, 1) if n == 1 else self.relation()
+        if isinstance(self.relation, Volume):
+            return self.relation(1, 1, 1) if n == 1 else self.relation()
         if isinstance(self.relation, Hops):
             p = self.relation.prefix_tokens
             shape = (BATCH, max(n - p, 0), max(m - p, 0))
@@ -58,7 +60,7 @@ class CommonTestCase(unittest.TestCase):
 
     def test_refuses_other_relations(self) -> None:
         cls = type(self).encoding
-        for relation in (Sequence(), Grid(3, 3), Pairs(4), Hops(3)):
+        for relation in (Sequence(), Grid(3, 3), Volume(2, 2, 2), Pairs(4), Hops(3)):
             if not isinstance(relation, cls.relations):
                 with self.subTest(relation=relation), self.assertRaisesRegex(ValueError, type(relation).__name__):
                     cls(HEADS, HEAD_DIM, relation, **self.options)
@@ -117,8 +119,8 @@ class CommonTestCase(unittest.TestCase):
         """The relation of query i and key j, for formulas in loops.
 
         Returns:
-            On a sequence the offset j - i of their positions; on a grid (dy, dx) or, with a prefix token, a pair of
-            names such as ("prefix 0", "patch"); of hops or pairs the number given.
+            On a sequence the offset j - i of their positions; on a grid (dy, dx), on a volume (dz, dy, dx) or, with a
+            prefix token, a pair of names such as ("prefix 0", "patch"); of hops or pairs the number given.
         """
         n, m = index.shape
         if isinstance(self.relation, Sequence):
@@ -129,5 +131,11 @@ class CommonTestCase(unittest.TestCase):
                 return tuple(f"prefix {t}" if t < p else "patch" for t in (i, j))
             (yi, xi), (yj, xj) = divmod(i - p, width), divmod(j - p, width)
             return yi - yj, xi - xj
+        if isinstance(index, VolumeIndex):
+            p, (_, height, width) = index.prefix_tokens, index.sizes
+            if i < p or j < p:
+                return tuple(f"prefix {t}" if t < p else "patch" for t in (i, j))
+            query, key = (((t - p) // (height * width), (t - p) // width % height, (t - p) % width) for t in (i, j))
+            return tuple(a - b for a, b in zip(query, key, strict=True))
         values = index.distances if isinstance(index, HopsIndex) else index.values
         return values[:, 0, i, j]

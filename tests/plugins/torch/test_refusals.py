@@ -52,7 +52,7 @@ GRID = rb.relations.Grid(3, 3)
     ("encoding", "options", "message"),
     [
         ("table", {}, "'table' needs a relation with a limited number of codes"),
-        ("rope_axial", {}, "'rope_axial' takes the relation Grid, got Sequence"),
+        ("rope_axial", {}, "'rope_axial' takes the relation Grid or Volume, got Sequence"),
         ("t5", {"relation": GRID}, "'t5' takes the relation Sequence, got Grid"),
         ("sinusoidal", {}, "'sinusoidal' is applied at the input"),
         ("learned", {"max_length": 9}, "'learned' is applied at the input"),
