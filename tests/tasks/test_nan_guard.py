@@ -40,24 +40,41 @@ class Regression(LightningModule):
                 self.layer.bias.fill_(self.weight[self.steps[-1]])
 
     def validation_step(self, batch, batch_idx):
-        self.log("val/loss", torch.tensor(1.0 / (1 + self.trainer.current_epoch)))  # every epoch seems the best
+        self.log("val/loss", torch.tensor(1.0 / (1 + self.trainer.global_step)))  # it seems better each time
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-def fit(module, path=None, callbacks=(), **options):
-    saving = [] if path is None else [
-        ModelCheckpoint(path, "best", monitor="val/loss", save_last=True, enable_version_counter=False)
-    ]  # fmt: skip
+def fit(module, path=None, callbacks=(), guard=None, **options):
+    callbacks = [guard or NaNGuard(), *callbacks]
+    if path is not None:
+        best = ModelCheckpoint(path, "best", monitor="val/loss", save_last=True, enable_version_counter=False)
+        callbacks = [best, *callbacks]
     trainer = Trainer(
-        accelerator="cpu", callbacks=[*saving, NaNGuard(), *callbacks], enable_checkpointing=bool(saving or callbacks),
-        logger=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="cpu",
+        callbacks=callbacks,
+        enable_checkpointing=any(isinstance(callback, ModelCheckpoint) for callback in callbacks),
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
         **({"max_epochs": 4, "num_sanity_val_steps": 0} | options),
-    )  # fmt: skip
+    )
     data = DataLoader(TensorDataset(torch.ones(4 * BATCHES, 2)), batch_size=4)
     trainer.fit(module, data, data)
     return trainer
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """A callback that makes the device seem to be no CPU once the training has begun."""
+
+    class Pretend(Callback):
+        def on_train_start(self, trainer, module):
+            monkeypatch.setattr(type(trainer.strategy), "root_device", SimpleNamespace(type="cuda"))
+            monkeypatch.setattr(type(trainer.strategy), "batch_to_device", lambda self, batch, **_: batch)
+
+    return Pretend()
 
 
 def good(path, epoch):
@@ -110,6 +127,17 @@ def test_before_the_first_checkpoint(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("broken", ["loss", "weight"])
+def test_a_save_in_the_middle_of_an_epoch(tmp_path, accelerator, broken):
+    """After validation in the middle, when neither the epoch nor log_every_n_steps is over."""
+    module = Regression(**{broken: {5: math.nan}})
+    with pytest.raises(NonFiniteError, match=r"^(train/loss is nan at|the weight layer\.bias is .* after) step 5 of"):
+        fit(module, tmp_path, [accelerator], val_check_interval=0.5, log_every_n_steps=100)
+    assert module.steps[-1] == 5
+    good(tmp_path / "best.ckpt", 0)
+    good(tmp_path / "last.ckpt", 0)
+
+
 def test_saves_within_an_epoch(tmp_path):
     """Another callback saves every step, before this one has read its flag of the step."""
     often = ModelCheckpoint(tmp_path / "often", "{step}", save_top_k=-1, every_n_train_steps=1)
@@ -156,20 +184,8 @@ def test_steps_that_are_skipped(tmp_path):
 def test_one_guard_for_two_trainings():
     guard = NaNGuard()
     with pytest.raises(NonFiniteError):
-        fit(Regression(loss={1: math.nan}), callbacks=[guard])
-    fit(Regression(), callbacks=[guard])
-
-
-@pytest.fixture
-def accelerator(monkeypatch):
-    """A callback that makes the device seem to be no CPU once the training has begun."""
-
-    class Pretend(Callback):
-        def on_train_start(self, trainer, module):
-            monkeypatch.setattr(type(trainer.strategy), "root_device", SimpleNamespace(type="cuda"))
-            monkeypatch.setattr(type(trainer.strategy), "batch_to_device", lambda self, batch, **_: batch)
-
-    return Pretend()
+        fit(Regression(loss={1: math.nan}), guard=guard)
+    fit(Regression(), guard=guard)
 
 
 @pytest.mark.parametrize(
