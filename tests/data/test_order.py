@@ -2,8 +2,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
+from torch import nn
 
+from relbias.data import Digits
 from relbias.data.order import draws, shuffled
+from relbias.tasks import Task
 
 
 def of(world_size, global_rank, epoch=0, length=24):
@@ -61,3 +65,37 @@ def test_draws_depend_on_seed_epoch_and_sample():
 def test_the_largest_seed():
     torch.manual_seed(-1)
     assert sorted(of(1, 0, epoch=3)) == list(range(24))
+
+
+class _Seen(Task):
+    """Trains next to nothing and keeps the batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+        self.batches = []
+
+    def training_step(self, batch, batch_idx):
+        self.batches.append(batch[0])
+        return self.layer(batch[0].mean().view(1, 1)).sum()
+
+
+def train(max_epochs, num_workers, ckpt_path=None):
+    torch.manual_seed(7)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=max_epochs, limit_train_batches=2, enable_checkpointing=False, **quiet
+    )
+    task = _Seen()
+    trainer.fit(task, datamodule=Digits(num_workers=num_workers), ckpt_path=ckpt_path, weights_only=True)
+    return trainer, task.batches
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_training_that_continues_sees_the_batches_of_its_epoch(num_workers, tmp_path):
+    train(1, num_workers)[0].save_checkpoint(tmp_path / "first.ckpt")
+    _, whole = train(2, num_workers)
+    _, second = train(2, num_workers, tmp_path / "first.ckpt")
+    assert len(second) == 2
+    assert torch.equal(torch.cat(second), torch.cat(whole[2:]))
+    assert not torch.equal(torch.cat(second), torch.cat(whole[:2]))
