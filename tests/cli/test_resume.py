@@ -17,6 +17,7 @@ import relbias
 from relbias import resources
 from relbias.cli import main as cli
 from relbias.cli.resume import locked
+from relbias.tasks import ImageClassification
 
 EPOCHS = 4
 
@@ -208,3 +209,40 @@ def test_one_training_at_a_time(stopped):
         other.wait()
     with locked(stopped):  # a killed process holds nothing
         pass
+
+
+EARLY_STOPPING = "{class_path: lightning.pytorch.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 20}}"
+MONITOR = "{class_path: lightning.pytorch.callbacks.LearningRateMonitor, init_args: {logging_interval: epoch}}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--trainer.num_sanity_val_steps", "0"],
+        ["--data.init_args.num_workers", "2"],
+        ["--trainer.check_val_every_n_epoch", "2"],
+        ["--trainer.val_check_interval", "1"],  # after each batch
+        ["--trainer.accumulate_grad_batches", "2", "--trainer.limit_train_batches", "3"],
+        ["--trainer.callbacks", f"[{EARLY_STOPPING}, {MONITOR}]"],
+        ["--trainer.max_steps", "7"],  # ends inside the fourth epoch
+    ],
+)
+@pytest.mark.parametrize("stop", [3, 5])
+def test_every_kind_of_training_continues(words, stop, tiny, tmp_path, monkeypatch):
+    """Stopped by an error, which is faster than by a kill, in the middle of the second and third epoch."""
+    words = [*fit_words(tiny), *words]
+    expected, path = tmp_path / "whole", tmp_path / "run"
+    assert cli.main(["fit", *words, "--run_dir", str(expected)]) == 0
+    step, calls = ImageClassification.training_step, []
+
+    def fail(self, batch, batch_idx):
+        calls.append(batch_idx)
+        if len(calls) > stop:
+            raise ValueError("stop")
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassification, "training_step", fail)
+    assert cli.main(["fit", *words, "--run_dir", str(path)]) == 2
+    monkeypatch.setattr(ImageClassification, "training_step", step)
+    assert resume(path) == 0
+    assert_same(path, expected)

@@ -1,5 +1,6 @@
 """table: runs a recipe with several encodings and seeds, and writes the results table into the recipe's README."""
 
+import math
 import shlex
 import statistics
 from collections.abc import Sequence
@@ -12,11 +13,12 @@ USAGE = """usage: relbias table RECIPE [--seeds N] [-c encoding/CONFIG ...] [-c 
 
 Trains and tests the recipe with its own encoding and with that of every -c that sets model.init_args.encoding, each
 with the seeds 0 to N - 1 (default 3), and writes the table between the markers in README.md beside the recipe. Other
-configs and keys apply to every run. Runs lie where `relbias fit` puts them; a run that is finished and has the same
-configuration is not repeated."""
+configs and keys apply to every run. A column stands for each number of the test, accuracies in percent. Runs lie where
+`relbias fit` puts them; one of the same configuration is not repeated where it is finished, and continued where it was
+stopped."""
 
 ENCODING = "model.init_args.encoding"
-METRICS = {"centred": "test/accuracy", "moved": "test/accuracy_moved"}
+TEST = "test/"  # what the names of a test's metrics begin with
 
 
 def main(argv: Sequence[str]) -> int:
@@ -120,8 +122,10 @@ def _run(argv: list[str]) -> dict[str, Any]:
 
     config = _complete(argv)
     first = run_folder.family(argv[1], config)
-    candidates = sorted(first.parent.glob(f"{first.name}*")) if first.parent.is_dir() else []
-    done = [path for path in candidates if (path / run_folder.FIT).is_file() and run_folder.read_config(path) == config]
+    same = [path for path in sorted(first.parent.glob(f"{first.name}*")) if _has_config(path, config)]
+    done = [path for path in same if (path / run_folder.FIT).is_file()]
+    if not done and same:
+        argv = ["-c", str(same[0] / run_folder.CONFIG), "--ckpt_path", "last"]
     run_dir = done[0] if done else train.fit(argv)
     test = run_folder.read_json(run_dir / run_folder.TEST)
     if test is None or test["overrides"]:
@@ -129,6 +133,15 @@ def _run(argv: list[str]) -> dict[str, Any]:
         test = run_folder.read_json(run_dir / run_folder.TEST)
     encoding = config["model"]["init_args"].get("encoding", "none")
     return {**(run_folder.read_json(run_dir / run_folder.FIT) or {}), **(test or {}), "encoding": describe(encoding)}
+
+
+def _has_config(path: Path, config: dict[str, Any]) -> bool:
+    """Whether a folder is a run of a configuration that began from its own weights."""
+    from relbias.cli import run_folder
+
+    if not (path / run_folder.CONFIG).is_file() or (path / run_folder.WEIGHTS).exists():
+        return False
+    return run_folder.read_config(path) == config
 
 
 def describe(spec: Any) -> str:
@@ -156,26 +169,43 @@ def render(rows: Sequence[Sequence[dict[str, Any]]], command: str) -> str:
         command: the command that made them.
 
     Returns:
-        A row per encoding: accuracies in percent as mean ± standard deviation over the seeds, the number of parameters,
-        the mean time of a training and its epochs; below, machine, commit and command.
+        A row per encoding: the numbers of the test that all runs have as mean ± sample standard deviation over the
+        seeds, accuracies in percent and others to four digits, the number of parameters, the mean time of a training
+        and its epochs; below, machine, commit and command.
+
+    Example:
+        >>> run = {"encoding": "shaw", "test/mae": 0.25, "test/accuracy": 0.5, "parameters": 7, "seconds": 60.0}
+        >>> print(render([[{**run, "epochs": 3, "machine": "M", "commit": "C"}]], "relbias table own"))
+        | encoding | mae | accuracy, % | parameters | training, s | epochs | seeds |
+        |---|---|---|---|---|---|---|
+        | shaw | 0.2500 | 50.0 | 7 | 60 | 3 | 1 |
+        ...
     """
-    columns = [name for name, metric in METRICS.items() if all(metric in run for runs in rows for run in runs)]
-    head = ["encoding", *(f"{name}, %" for name in columns), "parameters", "training, s", "epochs", "seeds"]
+    every = [run for runs in rows for run in runs]
+    columns = [name for name in every[0] if name.startswith(TEST) and all(name in run for run in every)]
+    names = [name.removeprefix(TEST).replace("_", " ") + (", %" if "accuracy" in name else "") for name in columns]
+    head = ["encoding", *names, "parameters", "training, s", "epochs", "seeds"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for runs in rows:
-        cells = [runs[0]["encoding"], *(_mean([100 * run[METRICS[name]] for run in runs]) for name in columns)]
+        cells = [runs[0]["encoding"], *(_cell(name, [run[name] for run in runs]) for name in columns)]
         cells += [f"{runs[0]['parameters']:,}", f"{statistics.mean(run['seconds'] for run in runs):.0f}"]
         cells += [str(runs[0]["epochs"]), str(len(runs))]
         lines.append(f"| {' | '.join(cells)} |")
-    every = [run for runs in rows for run in runs]
     machines = "; ".join(dict.fromkeys(run["machine"] for run in every))
     commits = ", ".join(dict.fromkeys(run["commit"] for run in every))
     return "\n".join([*lines, "", f"Machine: {machines}. Commit: {commits}. Command:", "", f"    {command}"])
 
 
-def _mean(values: Sequence[float]) -> str:
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
+def _cell(name: str, values: Sequence[float]) -> str:
+    """The mean, and where there are several values their spread to the same decimal place."""
+    if "accuracy" in name:
+        values = [100 * value for value in values]
+    mean = statistics.fmean(values)
+    form = ".1f"
+    if "accuracy" not in name:
+        is_plain = math.isfinite(mean) and (mean == 0 or 1e-4 <= abs(mean) < 1e4)
+        form = f".{3 - math.floor(math.log10(abs(mean) or 1))}f" if is_plain else ".3e"
+    return f"{mean:{form}} ± {statistics.stdev(values):{form}}" if len(values) > 1 else f"{mean:{form}}"
 
 
 def insert(readme: Path, name: str, table: str) -> None:
