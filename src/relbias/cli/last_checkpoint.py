@@ -51,6 +51,15 @@ class LastCheckpoint(Checkpoint):
         """Starts the clock."""
         self._start = time.perf_counter()
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Goes on with the next epoch: Lightning takes a continued training with max_steps to be inside one."""
+        loop = trainer.fit_loop
+        if loop.restarting:
+            for each in (loop, loop.epoch_loop, loop.epoch_loop.val_loop):
+                each._restarting = False  # its setter would change nothing here
+            loop.reset_restart_stage()
+            loop.epoch_progress.increment_completed()
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves what the epoch before has left."""
         self._save(trainer)
