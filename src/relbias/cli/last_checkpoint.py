@@ -39,6 +39,7 @@ class LastCheckpoint(Checkpoint):
         self.resumed: list[int] = []
         self.metrics: dict[str, float] = {}
         self.machines, self.commits = [machine()], [commit()]
+        self._states: list[dict[str, Any]] = []
         self._before = 0.0
         self._start = time.perf_counter()
 
@@ -61,7 +62,12 @@ class LastCheckpoint(Checkpoint):
             loop.epoch_progress.increment_completed()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Saves what the epoch before has left."""
+        """Saves what the epoch before has left, or begins the first epoch after a checkpoint as it would have begun."""
+        if self._states:
+            set_random_state(self._states[trainer.global_rank if trainer.global_rank < len(self._states) else 0])
+            self._states = []
+            # The loader's processes have begun with the samples of epoch 0; now Lightning starts them anew.
+            trainer.fit_loop._resuming_from_checkpoint = False
         self._save(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -97,9 +103,8 @@ class LastCheckpoint(Checkpoint):
                 counts.update(ready=counts["started"], completed=counts["processed"] - 1)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Sets the random states and lets the paths of the best checkpoint follow a run folder that was moved."""
-        states = checkpoint[_RANDOM]
-        set_random_state(states[trainer.global_rank if trainer.global_rank < len(states) else 0])
+        """Keeps the random states and lets the paths of the best checkpoint follow a run folder that was moved."""
+        self._states = checkpoint[_RANDOM]
         here = str(self.path.parent.resolve())
         for state in checkpoint["callbacks"].values():
             there = state.get("dirpath") if isinstance(state, dict) else None
