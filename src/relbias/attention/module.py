@@ -99,6 +99,8 @@ class RelativeAttention(nn.Module):
             raise ValueError(f'scale is a number, "paper" or None, got {scale!r}')
         if scale == "paper":
             _ = self.encoding.paper_scale  # a sum whose papers differ refuses here and not in the first call
+        elif not built:
+            self.encoding.drop_paper_scale()
         self.scale: float | Literal["paper"] | None = scale
         self._reset_projections()
 

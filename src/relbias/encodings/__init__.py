@@ -25,6 +25,7 @@ from relbias.encodings.segment import Segment
 from relbias.encodings.shaw import Shaw
 from relbias.encodings.sinusoidal import Sinusoidal
 from relbias.encodings.sum import EncodingSum
+from relbias.encodings.swin_v2 import SwinV2
 from relbias.encodings.t5 import T5
 from relbias.encodings.table import Table
 from relbias.encodings.transformer_xl import TransformerXL
@@ -58,6 +59,7 @@ __all__ = [
     "Segment",
     "Shaw",
     "Sinusoidal",
+    "SwinV2",
     "Table",
     "TransformerXL",
     "WavLM",

@@ -185,6 +185,12 @@ class Encoding(nn.Module, ABC):
             self.strength.zero_()
         self._strength_start = 0.0
 
+    def drop_paper_scale(self) -> None:
+        """Do without a learned `paper_scale`, whose parameter gets no gradient where attention has another scale.
+
+        Called by `zero_`, and by a layer without scale="paper".
+        """
+
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, head_dim={self.head_dim}, relation={self.relation}"
 

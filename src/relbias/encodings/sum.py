@@ -90,6 +90,11 @@ class EncodingSum(Encoding):
             given = sorted(index) if isinstance(index, Mapping) else type(index).__name__
             raise ValueError(f"a sum needs an index for each of {sorted(self.encodings)}, got {given}")
 
+    def drop_paper_scale(self) -> None:
+        """Let each encoding do without a learned scale."""
+        for encoding in self.encodings.values():
+            encoding.drop_paper_scale()
+
     def zero_(self) -> None:
         """Make each encoding add nothing."""
         for encoding in self.encodings.values():

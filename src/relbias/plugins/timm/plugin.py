@@ -164,6 +164,7 @@ def attn_layer(
             super().__init__(*args, **kwargs)
             built = create_encoding(encoding, self.num_heads, self.head_dim, relation, **options)
             engine.check(built, relation)
+            built.drop_paper_scale()  # the host has a scale
             self.encoding = built.to(device=self.qkv.weight.device, dtype=self.qkv.weight.dtype)
             self.__class__ = FixedGridAttention  # ty: ignore[invalid-assignment]  # a class that pickle finds
 
