@@ -6,6 +6,7 @@ from relbias.encodings.cope import CoPE
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
 from relbias.encodings.deberta import DeBERTa
 from relbias.encodings.fire import Fire
+from relbias.encodings.grpe import GRPE
 from relbias.encodings.irpe import IRPE
 from relbias.encodings.kerple import Kerple
 from relbias.encodings.learned import Learned
@@ -33,6 +34,7 @@ from relbias.encodings.wavlm import WavLM
 from relbias.encodings.xlnet import XLNet
 
 __all__ = [
+    "GRPE",
     "IRPE",
     "T5",
     "ALiBi",

@@ -1,6 +1,7 @@
 """Relations: rules that say which code holds between two tokens, and indices, their form in one call."""
 
 from relbias.relations.base import Index, Relation
+from relbias.relations.edges import edge_types
 from relbias.relations.grid import Grid, GridIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
 from relbias.relations.sequence import Sequence, SequenceIndex
@@ -19,4 +20,5 @@ __all__ = [
     "SequenceIndex",
     "Volume",
     "VolumeIndex",
+    "edge_types",
 ]

@@ -54,7 +54,7 @@ class Pairs(Relation):
         Raises:
             ValueError: another shape or dtype, or (on CPU, outside compile and export) a code out of range.
         """
-        codes = _as_pairs("codes", codes)
+        codes = as_pairs("codes", codes)
         if can_check_values(codes) and codes.numel():
             low, high = int(codes.min()), int(codes.max())
             if low < 0 or high >= self.num_codes:
@@ -121,7 +121,7 @@ class Hops(Relation):
         Raises:
             ValueError: another shape or dtype, or (on CPU, outside compile and export) a distance below -1.
         """
-        distances = _as_pairs("distances", distances)
+        distances = as_pairs("distances", distances)
         if can_check_values(distances) and distances.numel() and int(distances.min()) < -1:
             raise ValueError(
                 f"Hops takes distances of at least 0, and -1 where there is no path; got {int(distances.min())}"
@@ -133,7 +133,8 @@ class Hops(Relation):
         return HopsIndex(distances.clamp(max=self.max_distance + 1).to(dtype), self.max_distance, self.prefix_tokens)
 
 
-def _as_pairs(name: str, values: Tensor) -> Tensor:
+def as_pairs(name: str, values: Tensor) -> Tensor:
+    """Integers given for pairs as (B or 1, H or 1, N, M), or a ValueError; `name` is what the user called them."""
     values = torch.as_tensor(values)
     if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {values.dtype}; convert them with .long()")
@@ -144,7 +145,8 @@ def _as_pairs(name: str, values: Tensor) -> Tensor:
     return values[None, None] if values.ndim == 2 else values[:, None]
 
 
-def _transpose(values: Tensor) -> Tensor:
+def transpose_pairs(values: Tensor) -> Tensor:
+    """Values of the pairs (j, i), from (..., N, N), or a ValueError."""
     if values.shape[-1] != values.shape[-2]:
         raise ValueError(
             f"the pairs (j, i) of {values.shape[-2]} queries and {values.shape[-1]} keys were not given; "
@@ -182,7 +184,7 @@ class PairsIndex(Index):
 
     @property
     def T(self) -> PairsIndex:
-        return replace(self, values=_transpose(self.values))
+        return replace(self, values=transpose_pairs(self.values))
 
     def to(self, device: torch.device | str) -> PairsIndex:
         return replace(self, values=self.values.to(device))
@@ -238,7 +240,7 @@ class HopsIndex(Index):
 
     @property
     def T(self) -> HopsIndex:
-        return replace(self, distances=_transpose(self.distances), transposed=not self.transposed)
+        return replace(self, distances=transpose_pairs(self.distances), transposed=not self.transposed)
 
     def to(self, device: torch.device | str) -> HopsIndex:
         return replace(self, distances=self.distances.to(device))

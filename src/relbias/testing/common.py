@@ -44,13 +44,18 @@ class CommonTestCase(unittest.TestCase):
             return self.relation(1, 1) if n == 1 else self.relation()
         if isinstance(self.relation, Volume):
             return self.relation(1, 1, 1) if n == 1 else self.relation()
+        values = self.pair_values(n, m)
+        return self.relation(n, m) if values is None else self.relation(*values)
+
+    def pair_values(self, n: int, m: int) -> tuple[torch.Tensor, ...] | None:
+        """Tensors from which a pairwise relation makes an index of N queries and M keys; None for a positional one."""
         if isinstance(self.relation, Hops):
             p = self.relation.prefix_tokens
             shape = (BATCH, max(n - p, 0), max(m - p, 0))
-            return self.relation(torch.randint(-1, self.relation.max_distance + 3, shape))
+            return (torch.randint(-1, self.relation.max_distance + 3, shape),)
         if isinstance(self.relation, Pairs):
-            return self.relation(torch.randint(0, self.relation.num_codes, (BATCH, n, m)))
-        return self.relation(n, m)
+            return (torch.randint(0, self.relation.num_codes, (BATCH, n, m)),)
+        return None
 
     def test_registered_under_its_name(self) -> None:
         cls = type(self).encoding

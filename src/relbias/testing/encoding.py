@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import relbias as rb
 from relbias.attention.functional import IMPLEMENTATIONS
-from relbias.relations import Hops, Index, Pairs
+from relbias.relations import Index, Relation
 from relbias.testing.cases import BATCH, CASES, HEAD_DIM, HEADS, Case
 from relbias.testing.common import CommonTestCase
 
@@ -210,10 +210,8 @@ class EncodingTestCase(CommonTestCase):
         attention = rb.RelativeAttention(HEADS * HEAD_DIM, HEADS, self.make(torch.float32), self.relation)
         n, _ = self.make_index(9, 9).shape
         x = torch.randn(BATCH, n, HEADS * HEAD_DIM)
-        if isinstance(self.relation, Hops | Pairs):
-            p = getattr(self.relation, "prefix_tokens", 0)
-            return _WithPairs(attention, self.relation), (x, torch.randint(0, 3, (BATCH, n - p, n - p)))
-        return attention, (x,)
+        values = self.pair_values(n, n)
+        return (attention, (x,)) if values is None else (_WithPairs(attention, self.relation), (x, *values))
 
     def test_compiles_without_graph_breaks(self) -> None:
         module, inputs = self.layer()
@@ -228,9 +226,9 @@ class EncodingTestCase(CommonTestCase):
 
 
 class _WithPairs(nn.Module):
-    def __init__(self, attention: rb.RelativeAttention, relation: Hops | Pairs) -> None:
+    def __init__(self, attention: rb.RelativeAttention, relation: Relation) -> None:
         super().__init__()
         self.attention, self.relation = attention, relation
 
-    def forward(self, x: Tensor, values: Tensor) -> Tensor:
-        return self.attention(x, index=self.relation(values))
+    def forward(self, x: Tensor, *values: Tensor) -> Tensor:
+        return self.attention(x, index=self.relation(*values))
