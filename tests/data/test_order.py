@@ -11,7 +11,12 @@ from relbias.tasks import Task
 
 
 def of(world_size, global_rank, epoch=0, length=24):
-    trainer = SimpleNamespace(world_size=world_size, global_rank=global_rank, current_epoch=epoch)
+    trainer = SimpleNamespace(
+        world_size=world_size,
+        global_rank=global_rank,
+        current_epoch=epoch,
+        _checkpoint_connector=SimpleNamespace(_loaded_checkpoint={}),
+    )
     return list(shuffled(range(length), trainer))
 
 

@@ -29,13 +29,18 @@ def shuffled(dataset: Dataset, trainer: Trainer | None = None) -> DistributedSam
         >>> sorted(first), list(sampler) == first
         ([0, 1, 2, 3, 4, 5], False)
     """
-    processes, position, epoch = (
-        (1, 0, 0) if trainer is None else (trainer.world_size, trainer.global_rank, trainer.current_epoch)
-    )
+    processes, position = (1, 0) if trainer is None else (trainer.world_size, trainer.global_rank)
     seed = torch.initial_seed() % 2**32
     sampler = DistributedSampler(dataset, num_replicas=processes, rank=position, shuffle=True, seed=seed)
-    sampler.set_epoch(epoch)
+    if trainer is not None:
+        sampler.set_epoch(_epoch(trainer))  # workers fetch batches before the Trainer does so
     return sampler
+
+
+def _epoch(trainer: Trainer) -> int:
+    """The epoch that a training is in, or continues with: loaders are made before the Trainer's loops are restored."""
+    loops = trainer._checkpoint_connector._loaded_checkpoint.get("loops")
+    return loops["fit_loop"]["epoch_progress"]["current"]["processed"] if loops else trainer.current_epoch
 
 
 def draws(sampler: DistributedSampler, samples: Tensor, count: int) -> Tensor:

@@ -114,8 +114,6 @@ class Task(LightningModule):
             raise ValueError("the training has no end; give trainer.max_epochs or trainer.max_steps")
         self.trainer.fit_loop.setup_data()  # the batches of an epoch are known from here on
         per_epoch = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
-        if self.trainer.ckpt_path:  # the loader was made for epoch 0, and the epoch to continue from is known later
-            self.trainer.fit_loop._combined_loader = None
         warmup = min(round(self.warmup_epochs * per_epoch), int(total))
         optimizer = torch.optim.AdamW(self._groups, lr=self.lr)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, warmup, int(total)))
