@@ -70,11 +70,14 @@ class _Attributes:
         self.q_proj, self.k_proj = modules["q_proj"], modules["k_proj"]
 
 
-@pytest.mark.parametrize(("options", "names", "scale"), [
-    ({}, ("K", "Q"), 48**-0.5),
-    ({"p2c": False}, ("K",), 32**-0.5),
-    ({"c2p": False}, ("Q",), 32**-0.5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "names", "scale"),
+    [
+        ({}, ("K", "Q"), 48**-0.5),
+        ({"p2c": False}, ("K",), 32**-0.5),
+        ({"c2p": False}, ("Q",), 32**-0.5),
+    ],
+)
 @pytest.mark.parametrize("shared", [False, True])
 def test_terms_and_the_papers_scale(options, names, scale, shared):
     attention = rb.RelativeAttention(

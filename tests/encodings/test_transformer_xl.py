@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from relbias.encodings import TransformerXL
-from relbias.encodings.offsets import occurring_offsets
 from relbias.relations import Sequence
 from relbias.testing import EncodingTestCase
 
@@ -75,15 +74,6 @@ def test_given_positions(clamp_len):
     encoding = TransformerXL(4, 16, clamp_len=clamp_len).double()
     torch.testing.assert_close(distances_read(encoding, index), expected)
     torch.testing.assert_close(distances_read(encoding, index.T), -expected)
-
-
-def test_a_table_has_the_rows_that_occur_and_no_others():
-    for relation, count in ((Sequence(), 13), (Sequence(3), 7)):
-        offsets, rows = occurring_offsets(relation(5, 9), torch.device("cpu"))
-        assert len(offsets) == rows.num_codes == count
-        assert torch.equal(rows.codes().unique(), torch.arange(count))
-    offsets, rows = occurring_offsets(Sequence()(0, 3, torch.ones(0, dtype=torch.long), torch.arange(3)), None)
-    assert len(offsets) == rows.num_codes == 0
 
 
 def test_given_positions_compile_with_a_limit():
