@@ -3,6 +3,7 @@
 from relbias.encodings.alibi import ALiBi
 from relbias.encodings.base import Encoding, list_encodings
 from relbias.encodings.cope import CoPE
+from relbias.encodings.cpe import CPE
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
 from relbias.encodings.deberta import DeBERTa
 from relbias.encodings.fire import Fire
@@ -24,6 +25,7 @@ from relbias.encodings.rope_yarn import YaRN
 from relbias.encodings.sandwich import Sandwich
 from relbias.encodings.segment import Segment
 from relbias.encodings.shaw import Shaw
+from relbias.encodings.shaw_axial import AxialShaw
 from relbias.encodings.sinusoidal import Sinusoidal
 from relbias.encodings.sum import EncodingSum
 from relbias.encodings.swin_v2 import SwinV2
@@ -34,11 +36,13 @@ from relbias.encodings.wavlm import WavLM
 from relbias.encodings.xlnet import XLNet
 
 __all__ = [
+    "CPE",
     "GRPE",
     "IRPE",
     "T5",
     "ALiBi",
     "AxialRoPE",
+    "AxialShaw",
     "CoPE",
     "DeBERTa",
     "DynamicNTKRoPE",

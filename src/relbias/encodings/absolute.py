@@ -1,4 +1,4 @@
-"""What the encodings of absolute positions, added at the input, have in common."""
+"""What the encodings that a model applies at its input have in common."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class InputEncoding(Encoding):
         return self.num_heads * self.head_dim
 
     @abstractmethod
-    def positions(self, index: SequenceIndex | GridIndex) -> Tensor:
-        """The vectors to be added to the tokens of an index, (B or 1, N, H D)."""
+    def added(self, x: Tensor, index: SequenceIndex | GridIndex) -> Tensor:
+        """What is added to the tokens x, (B, N, H D), of an index: (B or 1, N, H D)."""
 
     def embed(self, x: Tensor, index: SequenceIndex | GridIndex | None = None) -> Tensor:
-        """Add the vectors of the positions to the tokens.
+        """Add to the tokens what the encoding makes of their positions.
 
         Args:
             x: (B, N, H D), the tokens.
@@ -47,13 +47,24 @@ class InputEncoding(Encoding):
         self.check_index(index)
         if index.shape[0] != x.shape[1]:
             raise ValueError(f"the index has {index.shape[0]} tokens and x has {x.shape[1]}")
-        vectors = self.positions(index)
+        vectors = self.added(x, index)
         if self.strength is not None:
             vectors = vectors * self.strength.repeat_interleave(self.head_dim)
         return x + vectors.to(x.dtype)
 
     def forward(self, index: Index, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
         return Terms()
+
+
+class AbsoluteEncoding(InputEncoding):
+    """An input encoding that adds a vector for each position, whatever the tokens are."""
+
+    @abstractmethod
+    def positions(self, index: SequenceIndex | GridIndex) -> Tensor:
+        """The vectors to be added to the tokens of an index, (B or 1, N, H D)."""
+
+    def added(self, x: Tensor, index: SequenceIndex | GridIndex) -> Tensor:
+        return self.positions(index)
 
 
 def default_index(relation: Relation, n: int, m: int) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from relbias.encodings.absolute import InputEncoding
+from relbias.encodings.absolute import AbsoluteEncoding
 from relbias.relations import GridIndex, Relation, Sequence, SequenceIndex
 from relbias.relations.base import can_check_values, check_size
 
 
-class Learned(InputEncoding):
+class Learned(AbsoluteEncoding):
     """A learned vector per absolute position, added to the tokens (as in BERT and ViT, https://arxiv.org/abs/2010.11929).
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relbias.encodings.absolute import InputEncoding, token_coordinates
+from relbias.encodings.absolute import AbsoluteEncoding, token_coordinates
 from relbias.relations import Grid, GridIndex, Relation, SequenceIndex
 
 
-class Sinusoidal(InputEncoding):
+class Sinusoidal(AbsoluteEncoding):
     """Sinusoids of the absolute position, added to the tokens (https://arxiv.org/abs/1706.03762); no parameters.
 
     PE[2 k] = sin(position / base^(2 k / d)), PE[2 k + 1] = cos(position / base^(2 k / d)) with d = H D on a sequence.

@@ -14,11 +14,15 @@ from relbias.testing.common import CommonTestCase
 
 
 class InputEncodingTestCase(CommonTestCase):
-    """The tests that every encoding with `embed` passes; a subclass sets `encoding` and defines `vectors`."""
+    """The tests that every encoding with `embed` passes; a subclass sets `encoding`, and `vectors` or `embedded`."""
 
     def vectors(self, encoding: Any, index: Index) -> Tensor:
         """What is added to the tokens by the paper's formula, written without the library: (N, H D)."""
         raise TypeError(f"{type(self).__name__} must define vectors, the dense reference")
+
+    def embedded(self, encoding: Any, x: Tensor, index: Index) -> Tensor:
+        """The tokens x, (B, N, H D), with the encoding applied by the paper's formula: (B, N, H D)."""
+        return x + self.vectors(encoding, index)
 
     def test_embed_equals_the_formula(self) -> None:
         encoding = self.make()
@@ -26,7 +30,7 @@ class InputEncodingTestCase(CommonTestCase):
             index = self.make_index(n, n)
             x = torch.randn(BATCH, index.shape[0], HEADS * HEAD_DIM, dtype=torch.float64, requires_grad=True)
             wanted = [x, *encoding.parameters()]
-            out, expected = encoding.embed(x, index), x + self.vectors(encoding, index)
+            out, expected = encoding.embed(x, index), self.embedded(encoding, x, index)
             grad = torch.randn_like(out)
             torch.testing.assert_close(out, expected, rtol=0, atol=1e-9)
             for mine, theirs in zip(
