@@ -7,6 +7,7 @@ from relbias.encodings.cpe import CPE
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
 from relbias.encodings.deberta import DeBERTa
 from relbias.encodings.fire import Fire
+from relbias.encodings.great import GREAT
 from relbias.encodings.grpe import GRPE
 from relbias.encodings.irpe import IRPE
 from relbias.encodings.kerple import Kerple
@@ -37,6 +38,7 @@ from relbias.encodings.xlnet import XLNet
 
 __all__ = [
     "CPE",
+    "GREAT",
     "GRPE",
     "IRPE",
     "T5",
