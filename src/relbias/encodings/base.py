@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias._nearest import nearest
+from relbias.encodings.resize import Unit, check_unit, differ_in_size_alone
 from relbias.relations import Grid, Index, Relation, Sequence
 from relbias.relations.base import check_size
 from relbias.relations.lattice import Lattice
@@ -173,6 +174,26 @@ class Encoding(nn.Module, ABC):
             raise ValueError(f"{self.label} is over {self.relation!r}, which has no height and width")
         fits = height <= self.relation.height and width <= self.relation.width
         return self.relation(height, width) if self.fixed_size or fits else self.relation.resized(height, width)()
+
+    def resize(self, relation: Relation, unit: Unit = "patch") -> None:
+        """Take another size of the relation, in place; an encoding without tables of that size only notes it.
+
+        Tables that change are new parameters: build the optimizer afterwards.
+
+        Args:
+            relation: the encoding's own with other sizes; for a table over a Sequence with another max_distance.
+            unit: what an offset keeps, see `resize_table`: "patch", for more or fewer patches of the same scale, or
+                "image", for the same images cut finer.
+
+        Raises:
+            ValueError: the relation differs otherwise, or the encoding has parameters that cannot be resized.
+        """
+        check_unit(unit)
+        if not differ_in_size_alone(self.relation, relation):
+            raise ValueError(f"{self.label} over {self.relation!r} takes another size of it, got {relation!r}")
+        if self.fixed_size:
+            raise ValueError(f"only tables can be resized, and {self.label} is a {type(self).__name__}")
+        self.relation = relation
 
     def zero_(self) -> None:
         """Make the encoding add nothing, until training moves it. Called when attached to a trained model.

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from relbias.encodings.absolute import AbsoluteEncoding
-from relbias.relations import GridIndex, Relation, Sequence, SequenceIndex
+from relbias.encodings.resize import Unit, check_unit, differ_in_size_alone, read_between
+from relbias.relations import Grid, GridIndex, Relation, Sequence, SequenceIndex
 from relbias.relations.base import can_check_values, check_size
 
 
@@ -86,6 +87,34 @@ class Learned(AbsoluteEncoding):
                     f"'learned' has positions 0 to {len(self.table) - 1}, got {int(rows.min())} to {int(rows.max())}"
                 )
         return nn.functional.embedding(rows, self.table)
+
+    def resize(self, relation: Relation, unit: Unit = "patch") -> None:
+        """Give the tokens of another size of the grid vectors, in place. The table is a new parameter.
+
+        Args:
+            relation: the Grid with another height and width.
+            unit: what a vector keeps: with "patch" its place in patches, and patches beyond the old grid start with
+                the vector of the nearest one; with "image" its part of the image, read cubically between the centres
+                of patches. Vectors of prefix tokens are kept.
+
+        Raises:
+            ValueError: the unit is unknown, or the relation is not another size of the table's grid.
+        """
+        check_unit(unit)
+        old = self.relation
+        if not isinstance(old, Grid) or not isinstance(relation, Grid) or not differ_in_size_alone(old, relation):
+            raise ValueError(f"'learned' over {old!r} takes another height and width of a grid, got {relation!r}")
+        prefix, patches = self.table.detach().tensor_split([old.prefix_tokens])
+        patches = patches.unflatten(0, old.sizes)
+        for axis, (size, new_size) in enumerate(zip(old.sizes, relation.sizes, strict=True)):
+            places = torch.arange(new_size, device=self.device)
+            if unit == "patch":
+                patches = patches.index_select(axis, places.clamp(max=size - 1))
+            else:
+                patches = read_between(patches, axis, (places.double() + 0.5) * size / new_size - 0.5)
+        table = torch.cat((prefix, patches.flatten(0, 1)))
+        self.table = nn.Parameter(table, requires_grad=self.table.requires_grad)
+        self.relation = relation
 
     def zero_(self) -> None:
         """Set the table to zero."""

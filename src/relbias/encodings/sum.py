@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
-from relbias.relations import Index
+from relbias.encodings.resize import Unit
+from relbias.relations import Index, Relation
 from relbias.terms import Terms
 
 
@@ -89,6 +91,22 @@ class EncodingSum(Encoding):
         if not isinstance(index, Mapping) or index.keys() != self.encodings.keys():
             given = sorted(index) if isinstance(index, Mapping) else type(index).__name__
             raise ValueError(f"a sum needs an index for each of {sorted(self.encodings)}, got {given}")
+
+    def resize(self, relation: Mapping[str, Any] | Relation, unit: Unit = "patch") -> None:
+        """Take other sizes of the relations, in place; all of them or, where one cannot, none.
+
+        Args:
+            relation: by the keys of the sum; what is absent stays as it is.
+            unit: as in the encodings' own `resize`.
+        """
+        if not isinstance(relation, Mapping) or not relation.keys() <= self.encodings.keys():
+            given = sorted(relation) if isinstance(relation, Mapping) else repr(relation)
+            raise ValueError(f"a sum is resized by a mapping from keys of {sorted(self.encodings)}, got {given}")
+        for key, new in relation.items():
+            copy.deepcopy(self.encodings[key]).resize(new, unit)
+        for key, new in relation.items():
+            self.encodings[key].resize(new, unit)
+        self.relation = {key: encoding.relation for key, encoding in self.encodings.items()}
 
     def drop_paper_scale(self) -> None:
         """Let each encoding do without a learned scale."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
+from relbias.encodings.resize import Unit
 from relbias.relations import Grid, GridIndex, Relation
 from relbias.relations.base import check_size, num_prefix_codes
 from relbias.terms import Terms
@@ -84,7 +85,7 @@ class SwinV2(Encoding):
             raise ValueError(f"'swin_v2' pretrained_window is (height, width), in patches, got {pretrained_window!r}")
         check_size("'swin_v2' pretrained_window's height", window[0], 1)
         check_size("'swin_v2' pretrained_window's width", window[1], 1)
-        self.window = window
+        self.window, self.pretrained_window = window, pretrained_window
         # Not filled twice, so that a seed gives the same start as reset_parameters().
         like = {"device": self.device, "dtype": self._like.dtype}
         self.hidden = nn.utils.skip_init(nn.Linear, 2, width, **like)
@@ -128,6 +129,19 @@ class SwinV2(Encoding):
         if self.prefix is not None:
             numbers = torch.cat((numbers, self.prefix.to(dtype)), dim=1)
         return Terms(b=16 * numbers.sigmoid(), index=index)
+
+    def resize(self, relation: Relation, unit: Unit = "patch") -> None:
+        """Note another size of the grid, where `pretrained_window` says by what offsets are divided.
+
+        Raises:
+            ValueError: without it: built anew over the other grid the biases of all offsets would differ.
+        """
+        if self.pretrained_window is None and relation != self.relation:
+            raise ValueError(
+                "'swin_v2' takes a grid of any size as it is; to build it over another one give it "
+                f"pretrained_window={self.window}, by which its offsets are divided now"
+            )
+        super().resize(relation, unit)
 
     def zero_(self) -> None:
         """Start the strength per head at zero; attention keeps a scale of its own."""

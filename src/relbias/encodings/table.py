@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
+from relbias.encodings.resize import Unit, resize_table
 from relbias.relations import Index, Relation
 from relbias.terms import Terms
 
@@ -67,6 +68,31 @@ class Table(Encoding):
 
     def forward(self, index: Index, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
         return Terms(b=self.table, index=index)
+
+    def resize(self, relation: Relation, unit: Unit = "patch") -> None:
+        """Read the table at the codes of another size of the relation, in place. The table is a new parameter.
+
+        Args:
+            relation: a Grid or Volume with other sizes, or a Sequence with another max_distance.
+            unit: what an offset keeps. With "patch" an offset of d patches (or positions) keeps its numbers, and
+                those beyond the old size start as the farthest one in their direction; with "image" an offset keeps
+                its numbers where it is the same part of the image, read cubically between offsets. Codes of prefix
+                tokens are kept.
+
+        Raises:
+            ValueError: the unit is unknown, or the relation is not another size of the table's.
+
+        Example:
+            >>> from relbias.relations import Sequence
+            >>> encoding = Table(1, 4, Sequence(max_distance=1))
+            >>> encoding.table.data = torch.tensor([[3.0, 4.0, 5.0]])
+            >>> encoding.resize(Sequence(max_distance=2))
+            >>> encoding.table.data
+            tensor([[3., 3., 4., 5., 5.]])
+        """
+        table = resize_table(self.table, self.relation, relation, unit)
+        self.table = nn.Parameter(table, requires_grad=self.table.requires_grad)
+        self.relation = relation
 
     def zero_(self) -> None:
         """Set the table to zero."""

@@ -51,7 +51,6 @@ class Grid(Lattice):
     max_distance: int | None = None
 
     axes: ClassVar[tuple[str, ...]] = ("height", "width")
-    larger: ClassVar[str] = "give the table more with `resize`"
 
     @property
     def index_type(self) -> type[GridIndex]:

@@ -98,8 +98,6 @@ class Lattice(Relation):
     """A relation whose indices are lattices; a subclass has a field for every axis and names them in `axes`."""
 
     axes: ClassVar[tuple[str, ...]]
-    larger: ClassVar[str]
-    """What to do about a call that is larger than the relation."""
     prefix_tokens: int
     max_distance: int | None
 
@@ -142,8 +140,8 @@ class Lattice(Relation):
         if any(size > own for size, own in zip(sizes, self.sizes, strict=True)):
             raise ValueError(
                 f"a {'x'.join(map(str, sizes))} {name.lower()} has offsets that "
-                f"{name}({', '.join(map(str, self.sizes))}) has no codes for; {self.larger}, "
-                "or bound the relation with max_distance"
+                f"{name}({', '.join(map(str, self.sizes))}) has no codes for; give the table more "
+                "with `resize`, or bound the relation with max_distance"
             )
         return tuple(own - 1 for own in self.sizes)
 

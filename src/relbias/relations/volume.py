@@ -46,7 +46,6 @@ class Volume(Lattice):
     max_distance: int | None = None
 
     axes: ClassVar[tuple[str, ...]] = ("depth", "height", "width")
-    larger: ClassVar[str] = "make the relation larger"
 
     @property
     def index_type(self) -> type[VolumeIndex]:

@@ -53,6 +53,7 @@ def test_resize_of_a_sum_a_shared_and_a_frozen_table(make_vit, train):
         ("table", {"grid": (4,)}, r"grid is \(height, width\)"),
         ("table", {"grid": (6, 6), "unit": "pixel"}, "'pixel'"),
         ("shaw", {"grid": (6, 6)}, "'shaw' takes a grid of any size"),
+        ({"a": "table", "b": "swin_v2"}, {"grid": (6, 6)}, r"pretrained_window=\(4, 4\)"),
     ],
 )
 def test_resize_refusals(make_vit, encoding, arguments, message):

@@ -8,8 +8,9 @@ from typing import Any
 from torch import nn
 
 from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.encodings.resize import Unit
 from relbias.plugins import engine
-from relbias.plugins.grids import Unit, as_grid, resize_encodings
+from relbias.plugins.grids import as_grid, resize_encodings
 from relbias.plugins.timm.vision_transformer import (
     ROOT_CLASSES,
     FixedGridAttention,
