@@ -6,7 +6,9 @@ from relbias.encodings.cope import CoPE
 from relbias.encodings.cpe import CPE
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
 from relbias.encodings.deberta import DeBERTa
+from relbias.encodings.feature_mlp import FeatureMLP
 from relbias.encodings.fire import Fire
+from relbias.encodings.gaussian_3d import Gaussian3D
 from relbias.encodings.great import GREAT
 from relbias.encodings.grpe import GRPE
 from relbias.encodings.irpe import IRPE
@@ -52,7 +54,9 @@ __all__ = [
     "EncodingFactory",
     "EncodingSpec",
     "EncodingSum",
+    "FeatureMLP",
     "Fire",
+    "Gaussian3D",
     "Kerple",
     "Learned",
     "LinearRoPE",

@@ -1,16 +1,23 @@
 """Relations: rules that say which code holds between two tokens, and indices, their form in one call."""
 
 from relbias.relations.base import Index, Relation
+from relbias.relations.distances import Distances, DistancesIndex
 from relbias.relations.edge_sets import EdgeSets, EdgeSetsIndex
 from relbias.relations.edges import edge_types
+from relbias.relations.features import Features, FeaturesIndex
+from relbias.relations.graph_features import pairwise_distances, random_walks, resistance_distances
 from relbias.relations.grid import Grid, GridIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
 from relbias.relations.sequence import Sequence, SequenceIndex
 from relbias.relations.volume import Volume, VolumeIndex
 
 __all__ = [
+    "Distances",
+    "DistancesIndex",
     "EdgeSets",
     "EdgeSetsIndex",
+    "Features",
+    "FeaturesIndex",
     "Grid",
     "GridIndex",
     "Hops",
@@ -24,4 +31,7 @@ __all__ = [
     "Volume",
     "VolumeIndex",
     "edge_types",
+    "pairwise_distances",
+    "random_walks",
+    "resistance_distances",
 ]
