@@ -81,7 +81,7 @@ class LastCheckpoint(Checkpoint):
         if finished > self.epochs:
             self.epochs = finished
             for logger in trainer.loggers:
-                logger.save()  # no row may be lost whose epoch the checkpoint leaves behind
+                logger.save()  # the rows of callbacks too, which a Trainer does not write at once
             trainer.save_checkpoint(self.path)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

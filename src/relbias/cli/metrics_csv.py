@@ -14,8 +14,6 @@ with extra("train"):
     from lightning.pytorch.loggers import Logger
     from lightning.pytorch.utilities import rank_zero_only
 
-_FLUSH_ROWS = 100
-
 
 class MetricsCSV(Logger):
     """Appends to a file that can be there already; Lightning's CSVLogger would delete it.
@@ -58,7 +56,7 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Adds a row.
+        """Adds a row, which :meth:`save` writes; a Trainer calls that each time.
 
         Args:
             metrics: the columns.
@@ -67,8 +65,6 @@ class MetricsCSV(Logger):
         self._rows.append({**{name: float(value) for name, value in metrics.items() if name != "epoch"}, "step": step})
         if "epoch" in metrics:
             self._rows[-1]["epoch"] = int(metrics["epoch"])
-        if len(self._rows) >= _FLUSH_ROWS:
-            self.save()
 
     @rank_zero_only
     def save(self) -> None:

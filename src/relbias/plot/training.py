@@ -13,7 +13,7 @@ def read_metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
     """The curves in a metrics.csv.
 
     Args:
-        path: the file that Lightning's CSVLogger wrote.
+        path: the file in a run folder.
 
     Returns:
         For each metric its (step, value) pairs, in order.
