@@ -4,8 +4,8 @@ Importing this package loads neither torch nor any part of the library; each att
 
 Example:
     >>> import relbias as rb
-    >>> rb.list_encodings("*rope*")
-    ['rope', 'rope_axial']
+    >>> rb.list_encodings("rope_l*")
+    ['rope_linear', 'rope_llama3', 'rope_longrope']
 """
 
 import importlib

@@ -48,8 +48,8 @@ def names(kind: str, pattern: str = "*") -> list[str]:
         pattern: a shell wildcard that the names must match.
 
     Example:
-        >>> names("configs", "trainer/*")
-        ['trainer/cpu', 'trainer/gpu', 'trainer/smoke']
+        >>> names("configs", "trainer/?pu")
+        ['trainer/cpu', 'trainer/gpu']
     """
     top = folder(kind)
     every = (path.relative_to(top).with_suffix("").as_posix() for path in top.rglob("*.yaml"))
