@@ -19,7 +19,10 @@ COMMANDS = {
     "show": ("files", "print the YAML of a recipe or config"),
     "copy": ("files", "copy a recipe or config, to change it"),
     "check": ("files", "build every recipe, and every config on a recipe, without running it"),
-    "fit": ("train", "train: relbias fit -c RECIPE [-c CONFIG ...] [--key value ...]"),
+    "fit": (
+        "train",
+        "train, or continue a training: relbias fit -c RECIPE [-c CONFIG ...] [--ckpt_path last] [--key value ...]",
+    ),
     "validate": ("train", "evaluate a run folder on the validation split"),
     "test": ("train", "evaluate a run folder on the test split"),
     "predict": ("train", "write the predictions of a run folder"),
