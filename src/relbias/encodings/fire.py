@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
+from relbias.encodings.offsets import without_autocast
 from relbias.relations import Relation, Sequence, SequenceIndex
 from relbias.relations.base import check_size
 from relbias.terms import Terms
@@ -122,7 +123,7 @@ class Fire(Encoding):
         # Piece p lies right of the first p kinks; there a unit that rises is on, and one that falls is off.
         right = units < pieces[:, None]
         on = torch.where(weight > 0, right, torch.where(weight < 0, ~right, bias > 0)).to(dtype)
-        with torch.autocast(self.device.type, enabled=False):
+        with without_autocast(weight):
             slopes, offsets = out @ (on * weight).mT, out @ (on * bias).mT
         return kinks, slopes, offsets + self.out.bias.to(dtype)[:, None]
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
+from relbias.encodings.offsets import without_autocast
 from relbias.encodings.resize import Unit
 from relbias.relations import Grid, GridIndex, Relation
 from relbias.relations.base import check_size, num_prefix_codes
@@ -124,7 +125,7 @@ class SwinV2(Encoding):
         ]
         offsets = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).flatten(0, 1).to(dtype)
         weight, bias, out = (p.to(dtype) for p in (self.hidden.weight, self.hidden.bias, self.out.weight))
-        with torch.autocast(self.device.type, enabled=False):
+        with without_autocast(weight):
             numbers = out @ (offsets @ weight.mT + bias).relu().mT
         if self.prefix is not None:
             numbers = torch.cat((numbers, self.prefix.to(dtype)), dim=1)

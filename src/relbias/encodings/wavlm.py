@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
 from relbias.encodings.buckets import check_buckets, t5_buckets
+from relbias.encodings.offsets import without_autocast
 from relbias.relations import Relation, Sequence, SequenceIndex
 from relbias.terms import Terms
 
@@ -92,7 +93,7 @@ class WavLM(Encoding):
         """The gate of each query, (B, H, N), at least in float32."""
         dtype = torch.promote_types(torch.promote_types(x.dtype, self.constant.dtype), torch.float32)
         heads = rearrange(x, "b n (h d) -> b h n d", h=self.num_heads).to(dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             scores = nn.functional.linear(heads, self.gate.weight.to(dtype), self.gate.bias.to(dtype))
         r, s = scores.unflatten(-1, (2, 4)).sum(dim=-1).sigmoid().unbind(dim=-1)
         return r * (s * self.constant.to(dtype)[:, None] - 1.0) + 2.0

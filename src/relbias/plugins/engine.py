@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from relbias.encodings import Encoding, EncodingSpec, create_encoding
 from relbias.relations import Relation
+from relbias.terms import Terms
 
 _SETTINGS = "relbias_settings"
 
@@ -60,7 +62,8 @@ def attach(
         sites: where.
         encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all.
         relation: of the tokens.
-        trial_index: gives some index for an encoding, to see its terms before anything is changed.
+        trial_index: gives some index for an encoding, to see its terms before anything is changed. The encoding is
+            called with it, an input of zeros and the site's module.
         classes: of other modules that change their class, such as the root, the new ones, like `Site.swapped`.
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
@@ -72,10 +75,11 @@ def attach(
     # A built encoding is given a copy for the trial, so that a refusal leaves it as it was too.
     trial = copy.deepcopy(encoding) if isinstance(encoding, Encoding) else encoding
     built = [create_encoding(trial, site.num_heads, site.head_dim, relation, **options) for site in sites]
-    for candidate in built:
+    for candidate, site in zip(built, sites, strict=True):
         check(candidate, relation)
         candidate.zero_()
-        if "V" in candidate(trial_index(candidate)).names:
+        candidate.to(device=site.weight.device, dtype=site.weight.dtype)
+        if "V" in _try(candidate, site, trial_index(candidate)).names:
             raise ValueError(
                 f"{candidate.label} adds vectors to the values, which fused attention cannot do, so the output would "
                 "not stay exactly the same; attach it without values"
@@ -162,6 +166,14 @@ def check(encoding: Encoding, relation: Relation) -> None:
         kinds = [(type(r), getattr(r, "prefix_tokens", 0)) for r in (given, relation)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"the encoding was built over {given!r}, this model needs one like {relation!r}")
+
+
+def _try(encoding: Encoding, site: Site, index: Any) -> Terms:
+    """The terms of a call with two items of zeros."""
+    tokens = (next(iter(index.values())) if isinstance(index, Mapping) else index).shape[0]
+    x = site.weight.new_zeros(2, tokens, site.num_heads * site.head_dim)
+    with torch.no_grad():
+        return encoding(index, x=x, attention=site.module)
 
 
 def _check_attached(root: nn.Module) -> None:
