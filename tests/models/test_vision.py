@@ -16,7 +16,12 @@ def make(encoding, **options):
 
 
 @pytest.mark.parametrize(
-    "encoding", ["none", "table", "shaw", "rope_axial", "learned", "sinusoidal", {"far": "table", "turn": "rope_axial"}]
+    "encoding",
+    [
+        *["none", "table", "shaw", "shaw_axial", "irpe", "swin_v2", "rope_axial", "learned", "sinusoidal", "cpe"],
+        {"far": "table", "turn": "rope_axial"},
+    ],
+    ids=str,
 )
 def test_every_encoding_of_a_grid_trains(encoding):
     model = make(encoding)
@@ -52,7 +57,7 @@ def test_equals_the_model_written_down():
     torch.testing.assert_close(model(image)[0], model.head(model.norm(x.mean(0))))
 
 
-@pytest.mark.parametrize("encoding", ["none", "shaw", "rope_axial", "sinusoidal"])
+@pytest.mark.parametrize("encoding", ["none", "shaw", "irpe", "swin_v2", "rope_axial", "sinusoidal", "cpe"])
 def test_encodings_without_a_size_take_any_image(encoding):
     assert make(encoding)(torch.randn(1, 3, 12, 16, dtype=torch.float64)).shape == (1, 5)
 

@@ -5,6 +5,7 @@ import timm
 import torch
 
 import relbias as rb
+from relbias.encodings.base import find_encoding
 from relbias.plugins.engine import encodings
 from relbias.plugins.timm import attach, detach
 
@@ -63,6 +64,38 @@ def test_first_step_moves_every_layer(model, encoding):
     assert len(attached) == sum(type(m).__name__ == "RelativeAttention" for m in model.modules()) >= 2
     for layer in attached:
         assert any(parameter.grad.abs().max() > 0 for parameter in layer.parameters())
+
+
+def over_a_grid():
+    """The names of the encodings that a model with patches can have."""
+    classes = {name: find_encoding(name) for name in rb.list_encodings()}
+    return [
+        name
+        for name, cls in classes.items()
+        if issubclass(rb.relations.Grid, cls.relations) and not hasattr(cls, "embed") and name != "none"
+    ]
+
+
+@pytest.mark.parametrize("name", over_a_grid())
+def test_every_encoding_of_a_grid_starts_at_zero_and_trains(make_vit, name):
+    architecture, arguments = FAMILY["registers"]  # pools patches: of a class token the last layer needs one row alone
+    model = make_vit(architecture, **arguments)
+    images = images_for(model)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, name)
+        assert (model(images) - before).abs().max() == 0.0
+    new = {key: p for key, p in model.named_parameters() if ".encoding." in key}
+    moved = set()
+    for step in range(3):
+        grads = torch.autograd.grad(model(images).square().sum(), list(new.values()))
+        trained = [key for key, grad in zip(new, grads, strict=True) if grad.abs().max() > 0]
+        assert step or {key.split(".")[1] for key in trained} == {"0", "1"}
+        moved.update(trained)
+        with torch.no_grad():
+            for parameter, grad in zip(new.values(), grads, strict=True):
+                parameter -= 0.01 * grad / (1e-9 + grad.abs().max())
+    assert moved == set(new)
 
 
 def test_pooling_is_not_a_site(make_vit):
