@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias
 
 import torch
@@ -134,6 +134,33 @@ class Entry:
     def names(self) -> tuple[str, ...]:
         """The names of the terms that are present, in the order of the equation."""
         return tuple(f.name for f in fields(self) if f.name != "index" and getattr(self, f.name) is not None)
+
+
+def scale_entry(entry: Entry, strength: Tensor) -> Entry:
+    """The entry with b, K, Q, V, u and the angles multiplied by strength, (H,).
+
+    A rotation multiplies a pair, as a complex number, by f e^(i a): with strength s by its power f^s e^(i s a).
+    """
+    b, rotation, per_pair = entry.b, entry.rotation, strength[:, None, None]
+    if isinstance(b, Tensor):
+        b = scale_bias(b, per_pair if entry.index is None else strength[:, None])
+    elif b is not None:
+        function = b
+
+        def b(rows: slice) -> Tensor:
+            return scale_bias(function(rows), per_pair)
+
+    if rotation is not None:
+        power = per_pair.to(rotation.q_angles.dtype)
+        rotation = replace(
+            rotation,
+            q_angles=rotation.q_angles * power,
+            k_angles=rotation.k_angles * power,
+            factor=rotation.factor**power,
+        )
+    tables = {name: getattr(entry, name) * per_pair for name in ("K", "Q", "V") if getattr(entry, name) is not None}
+    u = None if entry.u is None else entry.u * strength[:, None]
+    return replace(entry, b=b, u=u, rotation=rotation, **tables)
 
 
 @dataclass(frozen=True, init=False)

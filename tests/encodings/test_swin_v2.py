@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -56,6 +57,15 @@ def test_an_offset_has_the_same_bias_on_any_size_of_grid():
     tokens = torch.tensor([0, 1, *(2 + 11 * y + x for y in range(3) for x in range(5))])
     matrix = large.b[:, large.index.codes()[0, 0]][:, tokens][:, :, tokens]
     torch.testing.assert_close(own.b[:, own.index.codes()[0, 0]], matrix, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_has_the_biases_of_float32(dtype):
+    half = SwinV2(2, 4, Grid(5, 7, prefix_tokens=1)).to(dtype)
+    full = copy.deepcopy(half).float()
+    (lower,), (entry,) = (encoding(encoding.grid_index(5, 7)).entries for encoding in (half, full))
+    assert torch.equal(lower.b, entry.b)
+    assert torch.equal(half.paper_scale, full.paper_scale)
 
 
 def test_starts_in_the_middle_with_a_scale_of_ten():

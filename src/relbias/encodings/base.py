@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,7 +14,7 @@ from relbias.encodings.resize import Unit, check_unit, differ_in_size_alone
 from relbias.relations import Grid, Index, Relation, Sequence
 from relbias.relations.base import check_size
 from relbias.relations.lattice import Lattice
-from relbias.terms import Entry, Terms, scale_bias
+from relbias.terms import Terms, scale_entry
 
 _classes: dict[str, type[Encoding]] = {}
 
@@ -154,7 +153,7 @@ class Encoding(nn.Module, ABC):
         terms = super().__call__(index, **kwargs)
         if self.strength is None:
             return terms
-        return Terms.of(*(_scale_entry(entry, self.strength) for entry in terms.entries))
+        return Terms.of(*(scale_entry(entry, self.strength) for entry in terms.entries))
 
     def grid_index(self, height: int, width: int) -> Any:
         """The index of one call on a patch grid, for an encoding over a Grid.
@@ -214,33 +213,6 @@ class Encoding(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, head_dim={self.head_dim}, relation={self.relation}"
-
-
-def _scale_entry(entry: Entry, strength: Tensor) -> Entry:
-    """The entry with b, K, Q, V, u and the angles multiplied by strength, (H,).
-
-    A rotation multiplies a pair, as a complex number, by f e^(i a): with strength s by its power f^s e^(i s a).
-    """
-    b, rotation, per_pair = entry.b, entry.rotation, strength[:, None, None]
-    if isinstance(b, Tensor):
-        b = scale_bias(b, per_pair if entry.index is None else strength[:, None])
-    elif b is not None:
-        function = b
-
-        def b(rows: slice) -> Tensor:
-            return scale_bias(function(rows), per_pair)
-
-    if rotation is not None:
-        power = per_pair.to(rotation.q_angles.dtype)
-        rotation = replace(
-            rotation,
-            q_angles=rotation.q_angles * power,
-            k_angles=rotation.k_angles * power,
-            factor=rotation.factor**power,
-        )
-    tables = {name: getattr(entry, name) * per_pair for name in ("K", "Q", "V") if getattr(entry, name) is not None}
-    u = None if entry.u is None else entry.u * strength[:, None]
-    return replace(entry, b=b, u=u, rotation=rotation, **tables)
 
 
 def _describe(index: Any) -> str:
