@@ -1,7 +1,9 @@
 """Encodings: what is trained. One method a file; a class with a name registers itself."""
 
 from relbias.encodings.alibi import ALiBi
+from relbias.encodings.ast_trans import ASTTrans
 from relbias.encodings.base import Encoding, list_encodings
+from relbias.encodings.code_transformer import CodeTransformer
 from relbias.encodings.cope import CoPE
 from relbias.encodings.cpe import CPE
 from relbias.encodings.create import EncodingFactory, EncodingSpec, create_encoding
@@ -45,9 +47,11 @@ __all__ = [
     "IRPE",
     "T5",
     "ALiBi",
+    "ASTTrans",
     "AxialRoPE",
     "AxialShaw",
     "CoPE",
+    "CodeTransformer",
     "DeBERTa",
     "DynamicNTKRoPE",
     "Encoding",

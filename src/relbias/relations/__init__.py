@@ -1,17 +1,22 @@
 """Relations: rules that say which code holds between two tokens, and indices, their form in one call."""
 
 from relbias.relations.base import Index, Relation
+from relbias.relations.bins import Bins, BinsIndex
 from relbias.relations.distances import Distances, DistancesIndex
 from relbias.relations.edge_sets import EdgeSets, EdgeSetsIndex
 from relbias.relations.edges import edge_types
 from relbias.relations.features import Features, FeaturesIndex
 from relbias.relations.graph_features import pairwise_distances, random_walks, resistance_distances
 from relbias.relations.grid import Grid, GridIndex
+from relbias.relations.head_groups import HeadGroups, HeadGroupsIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
 from relbias.relations.sequence import Sequence, SequenceIndex
+from relbias.relations.tree import ancestor_codes, sibling_codes
 from relbias.relations.volume import Volume, VolumeIndex
 
 __all__ = [
+    "Bins",
+    "BinsIndex",
     "Distances",
     "DistancesIndex",
     "EdgeSets",
@@ -20,6 +25,8 @@ __all__ = [
     "FeaturesIndex",
     "Grid",
     "GridIndex",
+    "HeadGroups",
+    "HeadGroupsIndex",
     "Hops",
     "HopsIndex",
     "Index",
@@ -30,8 +37,10 @@ __all__ = [
     "SequenceIndex",
     "Volume",
     "VolumeIndex",
+    "ancestor_codes",
     "edge_types",
     "pairwise_distances",
     "random_walks",
     "resistance_distances",
+    "sibling_codes",
 ]
