@@ -11,6 +11,7 @@ from relbias.encodings.deberta import DeBERTa
 from relbias.encodings.feature_mlp import FeatureMLP
 from relbias.encodings.fire import Fire
 from relbias.encodings.gaussian_3d import Gaussian3D
+from relbias.encodings.graphormer_edges import GraphormerEdges
 from relbias.encodings.great import GREAT
 from relbias.encodings.grpe import GRPE
 from relbias.encodings.irpe import IRPE
@@ -61,6 +62,7 @@ __all__ = [
     "FeatureMLP",
     "Fire",
     "Gaussian3D",
+    "GraphormerEdges",
     "Kerple",
     "Learned",
     "LinearRoPE",

@@ -3,6 +3,7 @@
 from relbias.relations.base import Index, Relation
 from relbias.relations.bins import Bins, BinsIndex
 from relbias.relations.distances import Distances, DistancesIndex
+from relbias.relations.edge_paths import EdgePaths, EdgePathsIndex, shortest_paths
 from relbias.relations.edge_sets import EdgeSets, EdgeSetsIndex
 from relbias.relations.edges import edge_types
 from relbias.relations.features import Features, FeaturesIndex
@@ -19,6 +20,8 @@ __all__ = [
     "BinsIndex",
     "Distances",
     "DistancesIndex",
+    "EdgePaths",
+    "EdgePathsIndex",
     "EdgeSets",
     "EdgeSetsIndex",
     "Features",
@@ -42,5 +45,6 @@ __all__ = [
     "pairwise_distances",
     "random_walks",
     "resistance_distances",
+    "shortest_paths",
     "sibling_codes",
 ]
