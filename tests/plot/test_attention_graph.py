@@ -51,7 +51,7 @@ def test_one_query_is_circled(draw, softmax):
     assert np.allclose([float(row["weight"]) for row in parts(rows, "head 0", "node")], weights[2])
     colours = collection(figure.axes[0], PathCollection).get_edgecolors()
     assert [tuple(colour) == (1, 0, 0, 1) for colour in colours] == [False, False, True, False]
-    assert [text.get_text() for text in figure.axes[0].texts][:4] == ["C", "N", r"\$", "O"]
+    assert [text.get_text() for text in figure.axes[0].texts][:4] == ["C", "N", "$", "O"]
 
 
 def test_places_are_always_the_same(draw, softmax):

@@ -18,7 +18,7 @@ def test_weights_heads_and_words(draw, titles, bars, column, softmax):
     assert (rows[1]["query"], rows[1]["key"]) == ("0", "1")
     assert len(rows) == 2 * 3 * 9
     assert titles(figure) == ["head 0", "head 1", "mean"] * 2
-    assert labels(figure.axes[0], "x") == labels(figure.axes[0], "y") == ["it", "costs", r"\$5"]
+    assert labels(figure.axes[0], "x") == labels(figure.axes[0], "y") == ["it", "costs", "$5"]
     assert [figure.axes[i].get_ylabel() for i in (0, 3)] == ["blocks.0\nquery", "blocks.1\nquery"]
     assert bars(figure) == ["attention weight"] * 2
     assert figure.get_suptitle() == "a sentence"

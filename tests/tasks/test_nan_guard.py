@@ -181,6 +181,26 @@ def test_steps_that_are_skipped(tmp_path):
     fit(Skipping(), tmp_path, max_epochs=1)
 
 
+class ByHand(Regression):
+    """Optimises by hand and returns the loss of each sample."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.manual_backward(loss)
+        self.optimizers().step()
+        return torch.stack([torch.zeros_like(loss), loss])
+
+
+def test_a_loss_for_each_sample():
+    fit(ByHand(), max_epochs=1)
+    with pytest.raises(NonFiniteError, match=r"^the loss of training_step is -inf at step 1 of epoch 0"):
+        fit(ByHand(loss={1: -math.inf}, metric=None), max_epochs=1)
+
+
 def test_one_guard_for_two_trainings():
     guard = NaNGuard()
     with pytest.raises(NonFiniteError):

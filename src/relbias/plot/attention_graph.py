@@ -8,6 +8,7 @@ import networkx
 import numpy as np
 from matplotlib.collections import LineCollection
 
+from relbias.plot.files import plain_text
 from relbias.plot.values import short_name
 from relbias.plot.weights import MAX_LABELS, checked, colour_bar, grid_of_axes, label_row, received, save, with_mean
 
@@ -15,10 +16,11 @@ _SPRING_NODES = 500  # from here on networkx's spring layout needs scipy
 _WIDEST = 5.0  # points
 
 
+@plain_text
 def plot_attention_graph(
     weights: Mapping[str, Any],
     edges: Any,
-    path: Path,
+    path: str | Path,
     *,
     query: int | None = None,
     labels: Sequence[str] | None = None,
@@ -58,7 +60,7 @@ def plot_attention_graph(
     pairs = _pairs(edges, n)
     if labels is not None and len(labels) != n:
         raise ValueError(f"there are {len(labels)} labels for {n} nodes")
-    words = [str(node) for node in range(n)] if labels is None else [label.replace("$", r"\$") for label in labels]
+    words = [str(node) for node in range(n)] if labels is None else [str(label) for label in labels]
     places = _layout(n, pairs)
     nodes = {name: with_mean(received(layer, query)) for name, layer in layers.items()}
     lines = {name: with_mean(_between(layer, pairs)) for name, layer in layers.items()}

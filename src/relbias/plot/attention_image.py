@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 from matplotlib.patches import Rectangle
 
+from relbias.plot.files import plain_text
 from relbias.plot.values import short_name
-from relbias.plot.weights import checked, colour_bar, grid_of_axes, label_row, received, save, with_mean
+from relbias.plot.weights import as_array, checked, colour_bar, grid_of_axes, label_row, received, save, with_mean
 
 
+@plain_text
 def plot_attention_image(
     weights: Mapping[str, Any],
     image: Any,
     grid: tuple[int, int],
-    path: Path,
+    path: str | Path,
     *,
     prefix_tokens: int = 0,
     query: int | None = None,
@@ -98,7 +100,7 @@ def plot_attention_image(
 
 def _pixels(image: Any) -> np.ndarray:
     """(Y, X) or (Y, X, 3), from 0 to 1."""
-    array = np.asarray(image, dtype=np.float64)
+    array = as_array(image)
     if array.ndim != 3 or array.shape[0] not in (1, 3) or not array.size:
         raise ValueError(f"image must have shape (1 or 3, height, width), got {array.shape}")
     if not np.isfinite(array).all():

@@ -8,13 +8,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from relbias.plot.files import plain_text
 from relbias.plot.values import short_name
 from relbias.plot.weights import MAX_LABELS, checked, colour_bar, grid_of_axes, save, with_mean
 
 
+@plain_text
 def plot_attention_sequence(
     weights: Mapping[str, Any],
-    path: Path,
+    path: str | Path,
     *,
     tokens: Sequence[str] | None = None,
     query_tokens: Sequence[str] | None = None,
@@ -88,7 +90,6 @@ def _label(axis: Axes, side: str, tokens: Sequence[str] | None) -> None:
     if tokens is None or len(tokens) > MAX_LABELS:
         line.set_major_locator(MaxNLocator(integer=True))
         return
-    # A dollar sign would begin a formula.
-    line.set_ticks(range(len(tokens)), [token.replace("$", r"\$") for token in tokens])
+    line.set_ticks(range(len(tokens)), [str(token) for token in tokens])
     if side == "x":
         axis.tick_params(axis="x", rotation=90)

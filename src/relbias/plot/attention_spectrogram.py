@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from relbias.plot.files import plain_text
 from relbias.plot.values import short_name
-from relbias.plot.weights import checked, colour_bar, received, save, with_mean
+from relbias.plot.weights import as_array, checked, colour_bar, received, save, with_mean
 
 
+@plain_text
 def plot_attention_spectrogram(
     weights: Mapping[str, Any],
     spectrogram: Any,
-    path: Path,
+    path: str | Path,
     *,
     sample_rate: float,
     hop_length: float,
@@ -47,7 +49,7 @@ def plot_attention_spectrogram(
         >>> [file.name for file in files]
         ['attention.png', 'attention.csv']
     """
-    layers, picture = checked(weights), np.asarray(spectrogram, dtype=np.float64)
+    layers, picture = checked(weights), as_array(spectrogram)
     if picture.ndim != 2 or not picture.size or not np.isfinite(picture).all():
         raise ValueError(f"spectrogram must be finite numbers of shape (mels, frames), got shape {picture.shape}")
     for word, rate in (("sample_rate", sample_rate), ("hop_length", hop_length)):

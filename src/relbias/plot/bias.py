@@ -7,11 +7,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from relbias.plot.files import plain_text, prepare
 from relbias.plot.values import DESCRIPTIONS, Layer
 from relbias.relations import Grid
 
 
-def plot_bias(layers: list[Layer], path: Path, title: str = "") -> list[Path]:
+@plain_text
+def plot_bias(layers: list[Layer], path: str | Path, title: str = "") -> list[Path]:
     """A picture for every layer and head: over (dy, dx) on a grid, over query and key on a sequence.
 
     Args:
@@ -57,8 +59,7 @@ def plot_bias(layers: list[Layer], path: Path, title: str = "") -> list[Path]:
         axes[row][0].set_xlabel("dx" if on_grid else "key", fontsize=7)
     where = "(dy, dx) = query - key, in patches" if any(isinstance(layer.relation, Grid) for layer in layers) else ""
     figure.suptitle("\n".join(filter(None, [title, where])), fontsize=9)
-    table = path.with_suffix(".csv")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, table = prepare(path)
     figure.savefig(path, dpi=150)
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from relbias.plot.files import plain_text, prepare
 from relbias.plot.values import DESCRIPTIONS, Layer
 from relbias.relations import Grid
 
@@ -36,7 +37,8 @@ def by_distance(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     return np.sqrt(squares), np.stack([np.bincount(inverse.ravel(), weights=head.ravel()) / counts for head in offsets])
 
 
-def plot_curve(layers: list[Layer], path: Path, title: str = "") -> list[Path]:
+@plain_text
+def plot_curve(layers: list[Layer], path: str | Path, title: str = "") -> list[Path]:
     """A panel for every layer, a line for every head.
 
     Args:
@@ -55,8 +57,7 @@ def plot_curve(layers: list[Layer], path: Path, title: str = "") -> list[Path]:
     """
     figure = Figure(figsize=(6, 0.6 + 2.4 * len(layers)), layout="constrained")
     axes = figure.subplots(len(layers), 1, squeeze=False)[:, 0]
-    table = path.with_suffix(".csv")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, table = prepare(path)
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["layer", "term", "head", "distance", "value"])

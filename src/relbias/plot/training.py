@@ -5,6 +5,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from relbias.plot.files import plain_text, prepare
+
 PANELS = ("loss", "accuracy")
 _COLUMNS = ("epoch", "step")
 
@@ -37,7 +39,8 @@ def read_metrics(path: Path) -> dict[str, list[tuple[int, float]]]:
     return curves
 
 
-def plot_training(runs: dict[str, dict[str, list[tuple[int, float]]]], path: Path) -> list[Path]:
+@plain_text
+def plot_training(runs: dict[str, dict[str, list[tuple[int, float]]]], path: str | Path) -> list[Path]:
     """A panel for the losses and one for the accuracies; a colour for every run.
 
     Args:
@@ -55,8 +58,7 @@ def plot_training(runs: dict[str, dict[str, list[tuple[int, float]]]], path: Pat
     """
     figure = Figure(figsize=(11, 4), layout="constrained")
     axes = figure.subplots(1, len(PANELS))
-    table = path.with_suffix(".csv")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, table = prepare(path)
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["run", "metric", "step", "value"])

@@ -10,8 +10,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from torch import Tensor
+
+from relbias.plot.files import prepare
 
 MAX_LABELS = 32  # tokens; more labels than these cannot be read
+
+
+def as_array(given: Any) -> np.ndarray:
+    """A copy of what is to be drawn, as float64.
+
+    Args:
+        given: an array, lists, or a tensor of any dtype and device, with gradients or without.
+
+    Example:
+        >>> import torch
+        >>> as_array(torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True))
+        array([[1., 1.]])
+    """
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().double().numpy()
+    return np.array(given, dtype=np.float64)
 
 
 def checked(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -37,7 +56,7 @@ def checked(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
         raise ValueError(f"weights must map the names of layers to arrays (H, N, M), got {what}")
     layers = {}
     for name, given in weights.items():
-        array = np.array(given, dtype=np.float64)  # a copy: the rows of NaN change
+        array = as_array(given)
         if array.ndim not in (2, 3) or not array.size:
             hint = "; take one sample of the batch" if array.ndim == 4 else ""
             raise ValueError(f"the weights of {name!r} must have shape (H, N, M) or (N, M), got {array.shape}{hint}")
@@ -118,7 +137,7 @@ def colour_bar(figure: Figure, picture: ScalarMappable, axes: list[Axes], label:
     bar.ax.tick_params(labelsize=7)
 
 
-def save(figure: Figure, path: Path, header: list[str], rows: Iterable[list[Any]]) -> list[Path]:
+def save(figure: Figure, path: str | Path, header: list[str], rows: Iterable[list[Any]]) -> list[Path]:
     """Writes a figure and its numbers.
 
     Args:
@@ -130,8 +149,7 @@ def save(figure: Figure, path: Path, header: list[str], rows: Iterable[list[Any]
     Returns:
         The two files.
     """
-    table = path.with_suffix(".csv")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, table = prepare(path)
     figure.savefig(path, dpi=150)
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -99,14 +99,21 @@ def detach(root: nn.Module) -> None:
     """Undo `attach`: the root is exactly what it was.
 
     Raises:
-        ValueError: nothing is attached.
+        ValueError: nothing is attached, or a module has become another class since.
     """
-    _check_attached(root)
-    for module in _changed(root):
+    holder = _holder(root)
+    changed = _changed(holder)
+    for module in changed:
+        if "host_class" not in vars(type(module)):
+            raise ValueError(
+                f"{_name(root)} has a {type(module).__name__} inside, which something else made of the class that "
+                "attach gave, such as a parametrization; undo that first"
+            )
+    for module in changed:
         module.__class__ = type(module).host_class
         if "encoding" in module._modules:
             del module.encoding
-    delattr(root, _SETTINGS)
+    delattr(holder, _SETTINGS)
 
 
 def check_free(root: nn.Module) -> None:
@@ -137,7 +144,7 @@ def settings(root: nn.Module) -> dict[str, Any]:
 
 def update_settings(root: nn.Module, **changed: Any) -> None:
     """Note host settings that were changed after `attach`."""
-    setattr(root, _SETTINGS, getattr(root, _SETTINGS) | changed)
+    setattr(_holder(root), _SETTINGS, getattr(root, _SETTINGS) | changed)
 
 
 def encodings(root: nn.Module) -> list[Encoding]:
@@ -146,8 +153,7 @@ def encodings(root: nn.Module) -> list[Encoding]:
     Raises:
         ValueError: nothing is attached.
     """
-    _check_attached(root)
-    found = [module.encoding for module in _changed(root) if "encoding" in module._modules]
+    found = [module.encoding for module in _changed(_holder(root)) if "encoding" in module._modules]
     return list({id(encoding): encoding for encoding in found}.values())
 
 
@@ -181,11 +187,21 @@ def _check_attached(root: nn.Module) -> None:
         raise ValueError(f"{_name(root)} has no encoding attached; call attach(model, encoding) first")
 
 
-def _changed(root: nn.Module) -> list[Any]:
+def _holder(root: nn.Module) -> nn.Module:
+    """The module that keeps the settings: the root, or the one inside to which it passes on its attributes.
+
+    A model under torch.compile is such a root.
+    """
+    _check_attached(root)
+    kept = getattr(root, _SETTINGS)
+    return next(module for module in root.modules() if vars(module).get(_SETTINGS) is kept)
+
+
+def _changed(holder: nn.Module) -> list[Any]:
     """The modules that `attach` gave another class, but not those of a root inside, such as another plug-in's."""
-    roots = [module for module in root.modules() if module is not root and hasattr(module, _SETTINGS)]
+    roots = [module for module in holder.modules() if module is not holder and _SETTINGS in vars(module)]
     others = {module for inner in roots for module in inner.modules()}
-    return [module for module in root.modules() if hasattr(type(module), "host_class") and module not in others]
+    return [module for module in holder.modules() if hasattr(type(module), "host_class") and module not in others]
 
 
 def _name(root: nn.Module) -> str:

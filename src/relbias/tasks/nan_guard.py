@@ -59,6 +59,7 @@ class NaNGuard(Callback):
 
     def _note(self, loss: Tensor, step: int) -> None:
         """Keeps the step and the value of the first loss that is not finite, on its device; step -1 for none yet."""
+        loss = torch.where(loss.isfinite(), 0, loss).sum()  # of a loss for each sample, only what is not finite
         if self._first is None or self._first[0].device != loss.device:
             self._first = torch.full((), -1, device=loss.device), torch.zeros_like(loss)
         first, value = self._first

@@ -6,8 +6,12 @@ import json
 import pytest
 import torch
 from tests.plugins.torch.hosts import make
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.parametrize import remove_parametrizations
 
 import relbias as rb
+from relbias.plugins.engine import encodings
 from relbias.plugins.torch import attach, detach, settings
 
 
@@ -81,3 +85,50 @@ def test_whole_model_can_be_saved(host, train):
     with torch.no_grad():
         assert torch.equal(call(loaded), call(model))
     detach(loaded)
+
+
+class PassesOn(nn.Module):
+    """A wrapper whose attributes are those of what it wraps, as in PEFT."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+
+@pytest.mark.parametrize("wrap", [lambda model: torch.compile(model, backend="eager"), PassesOn])
+@pytest.mark.parametrize("wrapped_first", [False, True])
+def test_a_wrapped_model(wrap, wrapped_first):
+    model, _ = make("encoder")
+    classes = [type(module) for module in model.modules()]
+    outer = wrap(model)
+    attach(outer if wrapped_first else model, "t5")
+    assert settings(outer)["encoding"] == "t5"
+    assert len(encodings(outer)) == 2
+    detach(outer)
+    assert [type(module) for module in model.modules()] == classes
+    assert not any("encoding" in name for name in outer.state_dict())
+    for either in (outer, model):
+        with pytest.raises(ValueError, match="no encoding attached"):
+            settings(either)
+
+
+def test_a_class_that_was_changed_since_is_changed_back_first():
+    model, call = make("encoder")
+    with torch.no_grad():
+        attach(model, "t5")
+        wanted, attention = call(model), model.layers[1].self_attn
+        weight_norm(attention, "in_proj_weight")
+        torch.testing.assert_close(call(model), wanted)
+        with pytest.raises(ValueError, match=r"a ParametrizedRelativeMultiheadAttention inside.*undo that first"):
+            detach(model)
+        torch.testing.assert_close(call(model), wanted)
+        remove_parametrizations(attention, "in_proj_weight")
+        detach(model)
+        assert {type(layer.self_attn) for layer in model.layers} == {nn.MultiheadAttention}
+        torch.testing.assert_close(call(model), wanted)
