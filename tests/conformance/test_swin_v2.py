@@ -57,8 +57,7 @@ MAPS = [lambda g: g, lambda g: g, lambda g: g, lambda g: g, lambda g: g.flatten(
 
 @pytest.mark.parametrize("implementation", ["reference", "folded", "blockwise"])
 @pytest.mark.parametrize("window", [(3, 5), (4, 2), (1, 6), (1, 1)])
-@pytest.mark.parametrize("pretrained", [None, (5, 4)])
-@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(("pretrained", "shifted"), [(None, False), ((5, 4), True)])
 def test_timm(exact, dtype, assert_same, copy_linear, implementation, window, pretrained, shifted):
     torch.manual_seed(0)
     n = window[0] * window[1]

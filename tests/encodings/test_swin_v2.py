@@ -42,6 +42,20 @@ class TestSwinV2InAWindowOfOneRow(TestSwinV2):
     window = (1, 8)
 
 
+def test_the_network_sees_offsets_and_not_pairs():
+    encoding, sizes = SwinV2(2, 4, Grid(12, 12), width=64), []
+
+    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            sizes.extend(o.numel() for o in (out if isinstance(out, tuple | list) else (out,)) if torch.is_tensor(o))
+            return out
+
+    with Sizes():
+        encoding(Grid(12, 12)()).entries[0].b.sum().backward()
+    assert max(sizes) == 23 * 23 * 64
+
+
 @pytest.mark.parametrize("size", [(1, 1), (1, 5), (5, 1)])
 def test_an_axis_of_one_patch_is_not_divided_by_zero(size):
     encoding = SwinV2(2, 4, Grid(*size))

@@ -132,6 +132,10 @@ def test_nothing_of_size_n_by_m_is_made():
     index = Grid(300, 300, 1)()  # 90,001 tokens: its codes would take 65 GB
     assert index.shape == (90_001, 90_001)
     assert index.T.codes(slice(90_000, None)).shape == (1, 1, 1, 90_001)
+    evaluated = []
+    mapped = index.map(lambda dy, dx: evaluated.append(dy.numel()) or dy * 0, 1)
+    assert mapped.codes(slice(90_000, None)).shape == (1, 1, 1, 90_001)
+    assert evaluated == [599 * 599]  # once for each offset
 
 
 @given(
