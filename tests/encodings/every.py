@@ -1,6 +1,6 @@
 """Every encoding of the library over every kind of relation that it takes: what the tests of properties run over."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 
 import relbias as rb
 from relbias.encodings.base import find_encoding
-from relbias.relations import EdgeSets, Grid, Hops, Pairs, Sequence, Volume
+from relbias.relations import Bins, Distances, EdgeSets, Features, Grid, HeadGroups, Hops, Pairs, Sequence, Volume
 
 HEADS, HEAD_DIM = 4, 8
 DIM = HEADS * HEAD_DIM
@@ -24,9 +24,14 @@ RELATIONS = (
     Hops(3),
     Hops(3, prefix_tokens=1),
     EdgeSets(3),
+    Bins(5),
+    Distances(3),
+    Features(3),
+    HeadGroups((Pairs(5), Pairs(6)), heads=(1, 3)),
 )
 """An encoding is tested over each of these that it takes; a clipped sequence only where it takes no other."""
 SMALL = {
+    "ast_trans": {"sparse": False},
     "cope": {"num_positions": 4},
     "learned": {"max_length": 32},
     "music_transformer": {"max_distance": 31},
@@ -76,28 +81,25 @@ class Made:
         torch.manual_seed(1)
         return rb.RelativeAttention(DIM, HEADS, encoding, **{"implementation": "reference", **arguments}).double()
 
-    def values(self, batch, tokens) -> torch.Tensor | None:
+    @property
+    def pairwise(self) -> bool:
+        return not isinstance(self.relation, Sequence | Grid | Volume)
+
+    def values(self, batch, tokens) -> tuple[torch.Tensor, ...] | None:
         """What a pairwise relation makes an index of, random; None for a positional one."""
-        n = tokens - self.prefix
-        if isinstance(self.relation, Hops):
-            return torch.randint(-1, self.relation.max_distance + 3, (batch, n, n))
-        if isinstance(self.relation, Pairs):
-            return torch.randint(self.relation.num_codes, (batch, n, n))
-        if isinstance(self.relation, EdgeSets):
-            return torch.randint(2**self.relation.num_types, (batch, n, n))
-        return None
+        return _values(self.relation, batch, tokens - self.prefix) if self.pairwise else None
 
     def index(self, tokens, values=None) -> Any:
         """Of N tokens, or on a grid of its own, or of one patch."""
         if values is not None:
-            return self.relation(values)
+            return self.relation(*values)
         if isinstance(self.relation, Sequence):
             return self.relation(tokens)
         return self.relation() if tokens > 1 else self.relation(*[1] * len(self.relation.axes))
 
     def terms(self, encoding, index, layer=None) -> rb.Terms:
         """Of one call with a random input, exact in half precision."""
-        x = self.input(index.shape[0]).half()
+        x = self.input(index.shape[0]).bfloat16().half()
         dtype = next((p.dtype for p in encoding.parameters()), torch.float64)
         return encoding(index, x=x.to(dtype), attention=layer)
 
@@ -108,6 +110,45 @@ class Made:
     def input(self, tokens, batch=2) -> torch.Tensor:
         torch.manual_seed(2)
         return torch.randn(batch, tokens, DIM, dtype=torch.float64)
+
+
+def _values(relation, batch, n) -> tuple[torch.Tensor, ...]:
+    pairs = (batch, n, n)
+    if isinstance(relation, Hops):
+        return (torch.randint(-1, relation.max_distance + 3, pairs),)
+    if isinstance(relation, Pairs):
+        return (torch.randint(relation.num_codes, pairs),)
+    if isinstance(relation, EdgeSets):
+        return (torch.randint(2**relation.num_types, pairs),)
+    if isinstance(relation, Bins):
+        return torch.randint(relation.num_bins, pairs), 10 * torch.randn(batch, relation.num_bins, dtype=torch.float64)
+    if isinstance(relation, Distances):
+        return 3 * torch.rand(pairs, dtype=torch.float64), torch.randint(relation.num_types, pairs)
+    if isinstance(relation, Features):
+        return (torch.randn(*pairs, relation.num_features, dtype=torch.float64),)
+    if isinstance(relation, HeadGroups):
+        return tuple(values for part in relation.relations for values in _values(part, batch, n))
+    raise TypeError(f"add values of {relation!r} here, and it to RELATIONS")
+
+
+def of_items(values: tuple[torch.Tensor, ...] | None, items: Any) -> tuple[torch.Tensor, ...] | None:
+    """The values of some items of a batch."""
+    return None if values is None else tuple(value[items] for value in values)
+
+
+def of_nodes(values: tuple[torch.Tensor, ...], nodes: Any) -> tuple[torch.Tensor, ...]:
+    """The values between some nodes; what is not of pairs stays."""
+    return tuple(value if value.ndim < 3 else value[:, nodes][:, :, nodes] for value in values)
+
+
+def call(layer: rb.RelativeAttention, x: torch.Tensor, **arguments) -> torch.Tensor | None:
+    """The output, or None where the layer's implementation, not the reference, cannot compute the terms."""
+    try:
+        return layer(x, **arguments)
+    except ValueError as error:
+        if layer.implementation == "reference" or "cannot compute this" not in str(error):
+            raise
+        return None
 
 
 def names() -> list[str]:
@@ -143,11 +184,17 @@ def all_made(variants: bool = True, at_input: bool = False) -> list[Made]:
     return found
 
 
-def every(*kinds: type, without: Collection[str] = (), variants: bool = True, at_input: bool = False) -> Any:
+def every(
+    *kinds: type,
+    without: Collection[str] = (),
+    where: Callable[[Made], bool] = lambda made: True,
+    variants: bool = True,
+    at_input: bool = False,
+) -> Any:
     """Parametrises a test with `made`, over the kinds of relations given, all by default, but not some names."""
     made = [
         made
         for made in all_made(variants, at_input)
-        if (not kinds or isinstance(made.relation, kinds)) and made.name not in without
+        if (not kinds or isinstance(made.relation, kinds)) and made.name not in without and where(made)
     ]
     return pytest.mark.parametrize("made", made, ids=str)
