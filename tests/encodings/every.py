@@ -1,5 +1,6 @@
 """Every encoding of the library over every kind of relation that it takes: what the tests of properties run over."""
 
+import importlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 import relbias as rb
 from relbias.encodings.base import find_encoding
 from relbias.relations import Bins, Distances, EdgeSets, Features, Grid, HeadGroups, Hops, Pairs, Sequence, Volume
+from relbias.testing import EncodingTestCase
 
 HEADS, HEAD_DIM = 4, 8
 DIM = HEADS * HEAD_DIM
@@ -29,7 +31,10 @@ RELATIONS = (
     Features(3),
     HeadGroups((Pairs(5), Pairs(6)), heads=(1, 3)),
 )
-"""An encoding is tested over each of these that it takes; a clipped sequence only where it takes no other."""
+"""An encoding is tested over each of these that it takes; a clipped sequence only where it takes no other.
+
+One that takes none of them is tested over the relations of its own tests.
+"""
 SMALL = {
     "ast_trans": {"sparse": False},
     "cope": {"num_positions": 4},
@@ -58,6 +63,8 @@ class Made:
     name: str
     relation: Any
     options: dict[str, Any] = field(default_factory=dict)
+    case: Any = None
+    """The encoding's own tests, where these make the values of a kind of relation that is not known here."""
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.options.items())
@@ -87,6 +94,9 @@ class Made:
 
     def values(self, batch, tokens) -> tuple[torch.Tensor, ...] | None:
         """What a pairwise relation makes an index of, random; None for a positional one."""
+        if self.case is not None:
+            draws = zip(*(self.case.pair_values(tokens, tokens) for _ in range(2)), strict=True)  # of two items each
+            return tuple(torch.cat(parts)[:batch] for parts in draws)
         return _values(self.relation, batch, tokens - self.prefix) if self.pairwise else None
 
     def index(self, tokens, values=None) -> Any:
@@ -168,6 +178,15 @@ def _built(name: str, relation: Any, at_input: bool) -> Made | None:
     return made
 
 
+def _of_own_tests(name: str) -> list[Made]:
+    """The encoding over the relations of its own tests, which make their values."""
+    module = find_encoding(name).__module__.rpartition(".")[2]
+    own = vars(importlib.import_module(f"tests.encodings.test_{module}")).values()
+    cases = [c() for c in own if isinstance(c, type) and issubclass(c, EncodingTestCase) and c is not EncodingTestCase]
+    by_relation = {repr(case.relation): case for case in cases if case.encoding is find_encoding(name)}
+    return [Made(name, case.relation, case.options, case) for case in by_relation.values()]
+
+
 def all_made(variants: bool = True, at_input: bool = False) -> list[Made]:
     """Every encoding over every relation that it takes."""
     found = []
@@ -175,6 +194,7 @@ def all_made(variants: bool = True, at_input: bool = False) -> list[Made]:
         if hasattr(find_encoding(name), "embed") != at_input:
             continue
         built = [made for relation in RELATIONS if (made := _built(name, relation, at_input))]
+        built = built or _of_own_tests(name)
         if any(made.relation == Sequence() for made in built):
             built = [made for made in built if made.relation != Sequence(max_distance=5)]
         for made in built:
