@@ -1,4 +1,5 @@
 import csv
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,8 +33,15 @@ def test_training_compares_runs(run_dir, tmp_path):
 
 
 def test_several_runs_have_pictures_of_their_own(run_dir, tmp_path, capsys):
-    assert cli.main(["plot", "curve", str(run_dir), str(run_dir), "-o", str(tmp_path)]) == 0
-    assert (tmp_path / f"{run_dir.parent.name}-run-curve.png").is_file()
+    parent = run_dir.parent.name
+    for top in ("a", "b"):  # the last two parts of their paths are the same
+        shutil.copytree(run_dir, tmp_path / top / parent / run_dir.name)
+    runs = [str(tmp_path / top / parent / run_dir.name) for top in ("a", "b")]
+    assert cli.main(["plot", "curve", *runs, "-o", str(tmp_path)]) == 0
+    assert {file.name for file in tmp_path.glob("*.png")} == {f"{top}-{parent}-run-curve.png" for top in ("a", "b")}
+    assert cli.main(["plot", "curve", str(run_dir), runs[0], runs[0], "-o", str(tmp_path / "new")]) == 0
+    names = {f"{run_dir.parent.parent.name}-{parent}-run-curve.png", f"a-{parent}-run-curve.png"}
+    assert {file.name for file in (tmp_path / "new").glob("*.png")} == names
 
 
 def test_what_cannot_be_drawn(run_dir, tmp_path, relbias_fails):

@@ -68,13 +68,13 @@ def _draw_models(figure: str, run_dirs: list[Path], output: Path | None) -> list
     from relbias.plot import layers, plot_bias, plot_curve
 
     files = []
-    for run_dir in run_dirs:
+    for run_dir, name in zip(run_dirs, _names(run_dirs), strict=True):
         config = (str(run_dir / run_folder.CONFIG), run_folder.read_config(run_dir))
         experiment = build([config], with_trainer=False)
         run_folder.load_weights(experiment.model, run_dir / run_folder.BEST)
         path = (output or run_dir / "plots") / f"{figure}.png"
         if output is not None and len(run_dirs) > 1:
-            path = output / f"{'-'.join(run_dir.resolve().parts[-2:])}-{figure}.png"
+            path = output / f"{name}-{figure}.png"
         if figure == "attention":
             draw = attention(experiment)
         else:
@@ -82,3 +82,12 @@ def _draw_models(figure: str, run_dirs: list[Path], output: Path | None) -> list
         with _writing():
             files += draw(path, title=str(run_dir))
     return files
+
+
+def _names(run_dirs: list[Path]) -> list[str]:
+    """For each run the end of its path: two parts, or as many as tell the runs apart."""
+    paths = [run_dir.resolve().parts[1:] for run_dir in run_dirs]
+    length = 2
+    while len({path[-length:] for path in paths}) < len(set(paths)):
+        length += 1
+    return ["-".join(path[-length:]) for path in paths]
