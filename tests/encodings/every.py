@@ -1,5 +1,6 @@
 """Every encoding of the library over every kind of relation that it takes: what the tests of properties run over."""
 
+import functools
 import importlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -187,6 +188,7 @@ def _of_own_tests(name: str) -> list[Made]:
     return [Made(name, case.relation, case.options, case) for case in by_relation.values()]
 
 
+@functools.cache
 def all_made(variants: bool = True, at_input: bool = False) -> list[Made]:
     """Every encoding over every relation that it takes."""
     found = []
