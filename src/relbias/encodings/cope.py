@@ -22,8 +22,9 @@ class CoPE(Encoding):
     interpolated linearly between their rows. It is not multiplied by c, as in the paper's listing.
 
     The method is made for causal attention. For a key after the query the sum is empty, so p = 0. Positions given with
-    a call are not used: tokens count in their order. Padding at either end, documents and windows leave the positions
-    right; an `attn_mask` with holes does not stop the gates under it from counting.
+    a call are not used: tokens count in their order. Padding at either end, documents one after the other and windows
+    leave the positions right. Tokens that are hidden between a key and the query still count: padding in the middle,
+    another document's tokens among a document's, holes of an `attn_mask`.
 
     The gates need the layer's q and k, which are made again from its input: RelativeAttention hands down both, other
     callers give `x=`, (B, M, H D), and `attention=`. This costs the projections to q and k and their product once
