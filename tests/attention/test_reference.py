@@ -14,7 +14,6 @@ from relbias.terms import Entry, Rotation
 B, H, HKV, N, M, D, R = 2, 4, 2, 3, 5, 4, 6
 CLIPPED = rb.relations.Sequence(max_distance=2)
 TERMS = ("b", "K", "Q", "V", "u", "w", "g", "dense", "function", "rotation")
-OF_BLOCKWISE = ("b", "K", "dense", "function", "rotation")
 
 
 @pytest.fixture
@@ -195,7 +194,7 @@ def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 
 CASES = [("folded", names) for names in _subsets(tuple(name for name in TERMS if name != "V"))]
-CASES += [("blockwise", names) for names in _subsets(OF_BLOCKWISE)]
+CASES += [("blockwise", names) for names in _subsets(TERMS)]
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -218,7 +217,7 @@ def test_blockwise_joins_several_blocks(tensors, codes, small_blocks, monkeypatc
     seen = []
     block = blockwise._block
     monkeypatch.setattr(blockwise, "_block", lambda call, q, k, rows: seen.append(rows) or block(call, q, k, rows))
-    terms, _ = terms_of(tensors, codes, OF_BLOCKWISE)
+    terms, _ = terms_of(tensors, codes, TERMS)
     rb.relative_attention(tensors["q"], tensors["k"], tensors["v"], terms, implementation="blockwise")
     assert seen == [slice(0, 1), slice(1, 2), slice(2, 3)]
 
@@ -258,7 +257,6 @@ def test_infinite_bias_hides(tensors, outcome, implementation):
     assert all(grad.isfinite().all() for grad in grads)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "folded"])
 def test_infinite_bias_under_a_gate(tensors, outcome, implementation):
     bias = torch.zeros(1, 1, N, M, dtype=torch.float64)
     bias[..., 0, 1:3] = -math.inf

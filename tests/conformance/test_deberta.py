@@ -16,7 +16,7 @@ HEADS, BATCH, LENGTH = 2, 2, 11
 SIZES = {("c2p", "p2c"): 12, ("c2p",): 8, ("p2c",): 8}
 
 
-@pytest.fixture(params=["reference", "folded"])  # blockwise does not compute Q
+@pytest.fixture(params=["reference", "folded", "blockwise"])
 def implementation(request):
     return request.param
 

@@ -17,7 +17,7 @@ KEYS = MEMORY + LENGTH
 NAMES = ("q", "k", "v", "o", "r", "r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")
 
 
-@pytest.fixture(params=["reference", "folded"])  # blockwise does not compute u and w
+@pytest.fixture(params=["reference", "folded", "blockwise"])
 def implementation(request):
     return request.param
 

@@ -14,7 +14,6 @@ from relbias.testing.cases import HEAD_DIM, HEADS
 class TestDeBERTa(EncodingTestCase):
     encoding = DeBERTa
     options = {"position_buckets": 6, "max_relative_positions": 6}
-    refused = {"blockwise": "the term Q"}
 
     def bucket(self, distance):
         far = abs(distance)

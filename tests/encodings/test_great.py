@@ -8,7 +8,6 @@ from relbias.testing import EncodingTestCase
 class TestGREAT(EncodingTestCase):
     encoding = GREAT
     relation = EdgeSets(num_types=8)  # two tables
-    refused = {"blockwise": "the term Q"}
 
     def pair_values(self, n, m):
         return (torch.randint(0, 256, (2, n, m)),)

@@ -23,7 +23,7 @@ class TestIRPE(EncodingTestCase):
     encoding = IRPE
     options = {"rpe_on": "qkv", "shared_head": False}
     relation = Grid(3, 6, prefix_tokens=1)
-    refused = {"folded": "the term V", "blockwise": "the term V"}
+    refused = {"folded": "the term V"}
 
     def codes(self, offset):
         if isinstance(offset[0], str):

@@ -10,7 +10,6 @@ from relbias.testing import EncodingTestCase
 
 class TestTransformerXL(EncodingTestCase):
     encoding = TransformerXL
-    refused = {"blockwise": "the term u"}
 
     def distance(self, index, i, j):
         return -self.loop_offset(index, i, j)

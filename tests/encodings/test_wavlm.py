@@ -26,7 +26,6 @@ def sigmoid(x):
 class TestWavLM(EncodingTestCase):
     encoding = WavLM
     options = {"num_buckets": 8, "max_distance": 9}
-    refused = {"blockwise": "the term g"}
 
     def context(self, encoding, index):
         x = torch.randn(2, index.shape[0], 64, generator=torch.Generator().manual_seed(3))

@@ -30,7 +30,6 @@ class TestXLNetBothDirections(test_transformer_xl.TestTransformerXL):
 class TestSegment(EncodingTestCase):
     encoding = Segment
     relation = Pairs(3)
-    refused = {"blockwise": "the term w"}
 
     def logits(self, encoding, q, k, scale, index):
         n, m = index.shape

@@ -8,12 +8,11 @@ from torch.utils.checkpoint import checkpoint
 
 from relbias.attention.call import Call
 from relbias.attention.implementation import Implementation
-from relbias.attention.lookup import added_rows
+from relbias.attention.lookup import added_rows, value_rows
 from relbias.attention.masks import drop, hide, safe_softmax
 
 _LOGITS_PER_BLOCK = 2**21
 """How many logits of all items and heads a block has: 8 MiB in float32."""
-_REFUSED = ("Q", "V", "u", "w", "g")
 
 
 class Blockwise(Implementation):
@@ -26,9 +25,6 @@ class Blockwise(Implementation):
     name = "blockwise"
 
     def refusal(self, call: Call) -> str | None:
-        refused = [name for name in call.terms.names if name in _REFUSED]
-        if refused:
-            return f"the term {refused[0]} is not computed block by block yet"
         if call.return_weights:
             return "the weights of all queries are never in memory together"
         return None
@@ -63,4 +59,9 @@ def _block(call: Call, q: Tensor, k: Tensor, rows: slice) -> Tensor:
             logits = logits + part
     logits = hide(logits, call.masks.allowed(rows, q.device))
     weights = safe_softmax(logits) if call.may_hide else logits.softmax(dim=-1)
-    return drop(weights, q.shape[2], rows, call.dropout_p) @ call.v
+    weights = drop(weights, q.shape[2], rows, call.dropout_p)
+    out = weights @ call.v
+    for entry in call.terms.entries:
+        if entry.V is not None:
+            out = out + value_rows(entry.V, entry, weights, rows)
+    return out

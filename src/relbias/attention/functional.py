@@ -61,8 +61,6 @@ def _explain(call: Call, implementation: str) -> Explanation:
             reason = candidate.refusal(call)
             if reason is None and name == "folded" and _known_to_be(_mask_size(call) > _LARGEST_MASK):
                 reason = f"its mask would have {_mask_size(call)} numbers, more than {_LARGEST_MASK}"
-                if IMPLEMENTATIONS["blockwise"].refusal(call) is not None:
-                    reason = None
             if reason is None:
                 return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}))
             reasons[name] = reason

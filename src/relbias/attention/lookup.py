@@ -1,4 +1,4 @@
-"""What terms add to the logits of some rows, without anything of size N x M x D."""
+"""What terms add to the logits and to the output of some rows, without anything of size N x M x D."""
 
 from __future__ import annotations
 
@@ -60,6 +60,25 @@ def added_rows(call: Call, rows: slice) -> Tensor | None:
             if part is not None:
                 total = part if total is None else total + part
     return total
+
+
+def value_rows(table: Tensor, entry: Entry, weights: Tensor, rows: slice) -> Tensor:
+    """What V adds to the output of some rows: the weight that falls on each code, times its row.
+
+    Args:
+        table: V, ([B,] H or 1, R, D).
+        entry: whose index gives the codes.
+        weights: (B, H, n, M).
+        rows: the queries that they are of, n of N.
+
+    Returns:
+        (B, H, n, D).
+    """
+    if entry.index is None:
+        raise ValueError("a table needs an index")
+    codes = entry.index.codes(rows, weights.device).expand(weights.shape)
+    mass = weights.new_zeros(*weights.shape[:3], table.shape[-2]).scatter_add(3, codes, weights)
+    return mass @ table
 
 
 def _scaled_part(call: Call, entry: Entry, rows: slice) -> Tensor | None:
