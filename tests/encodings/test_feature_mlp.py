@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+import relbias as rb
 from relbias.encodings import FeatureMLP, Table
 from relbias.relations import Features
 from relbias.testing import EncodingTestCase
@@ -34,6 +35,14 @@ def test_one_set_of_features_serves_a_batch():
     (alone,), (batched,) = (encoding(Features(3)(x)).entries for x in (values, values.expand(2, 5, 5, 3)))
     assert alone.b(slice(None)).shape == (1, 4, 5, 5)
     torch.testing.assert_close(alone.b(slice(1, 3)).expand(2, 4, 2, 5), batched.b(slice(1, 3)))
+
+
+def test_an_index_of_other_tokens_is_refused():
+    q = torch.randn(1, 4, 5, 16)
+    for shape in ((4, 5), (5, 4), (1, 5), (5, 1)):
+        terms = FeatureMLP(4, 16, Features(3))(Features(3)(torch.randn(*shape, 3)))
+        with pytest.raises(ValueError, match="the index is of"):
+            rb.relative_attention(q, q, q, terms)
 
 
 def test_refusals():

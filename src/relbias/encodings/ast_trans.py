@@ -77,7 +77,7 @@ class ASTTrans(PairVectors):
                 raise ValueError(
                     f"{self.label} takes a HeadGroups of Pairs for {num_heads} heads, got {self.relation!r}"
                 )
-        self._unrelated = [relation.num_codes - 1 for relation, heads in groups for _ in range(heads)]
+        self._unrelated = [(relation.num_codes - 1, heads) for relation, heads in groups]
 
     @property
     def paper_scale(self) -> float:
@@ -88,7 +88,7 @@ class ASTTrans(PairVectors):
         terms = super().forward(index)
         if not self.sparse:
             return terms
-        last = torch.tensor(self._unrelated, device=self.device)[:, None]
+        last = torch.cat([torch.full((heads, 1), code, device=self.device) for code, heads in self._unrelated])
         hidden = torch.arange(self.query_vectors.shape[1], device=self.device) == last
         return terms + Terms(
             b=torch.zeros_like(hidden, dtype=torch.float32).masked_fill(hidden, -torch.inf), index=index
