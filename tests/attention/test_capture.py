@@ -236,6 +236,21 @@ def test_another_thread_is_not_seen():
     assert len(captured) == 2
 
 
+def test_another_thread_may_leave_a_module_while_this_one_is_in_it(qkv):
+    class Waits(Layer):
+        def forward(self, q, k, v):
+            if threading.current_thread() is threading.main_thread():
+                thread = threading.Thread(target=self, args=(q, k, v))
+                thread.start()
+                thread.join()
+            return super().forward(q, k, v)
+
+    model = Waits()
+    with rb.capture(model) as captured:
+        model(*qkv(N, M, torch.float32))
+    assert [record.name for record in captured] == [""]
+
+
 def test_what_runs_beside_another_threads_model_is_not_of_it():
     model, inside, done = layer_of("reference"), threading.Event(), threading.Event()
 

@@ -88,7 +88,9 @@ class Call:
 
     def factor(self) -> float | Tensor:
         """c, as a number or (H, 1, 1)."""
-        return self.scale[:, None, None].to(self.dtype) if isinstance(self.scale, Tensor) else self.scale
+        if isinstance(self.scale, Tensor) and self.scale.ndim == 1:
+            return self.scale[:, None, None].to(self.dtype)
+        return self.scale  # a number, of which torch.jit.trace makes a tensor
 
     def converted(self, dtype: torch.dtype) -> Call:
         """The call with q, k, v and the tensors of the terms in a dtype; angles and functions keep theirs."""

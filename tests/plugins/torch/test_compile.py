@@ -42,6 +42,18 @@ def test_export(train):
         torch.testing.assert_close(exported(x), model(x), rtol=0, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.torch.jit:FutureWarning")
+@pytest.mark.parametrize("encoding", ["t5", "shaw", "rope"])
+def test_trace(train, unfused, encoding):
+    """Tools that count operations trace a model."""
+    model, _ = make("encoder")
+    attach(model, encoding)
+    train(model)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, tokens(32))
+        torch.testing.assert_close(traced(tokens(32, seed=3)), model(tokens(32, seed=3)), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("part", ["layer", "attention"])
 def test_checkpointed_parts(train, reentrant, part):
