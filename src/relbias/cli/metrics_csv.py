@@ -91,11 +91,22 @@ class MetricsCSV(Logger):
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of the file as text, none where there is no file; a last row that a kill cut off is left out."""
+    """The rows of the file as text, none where there is no file; a last row that a kill cut off is left out.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+    text = path.read_text(encoding="utf-8", errors="replace")
+    rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+    bad = [None in row or None in row.values() or not row.get("step", "").isdecimal() for row in rows]
+    if any(bad) or (text and "step" not in _columns(path)):
+        raise ValueError(
+            f"{path} is damaged: line {bad.index(True) + 2 if any(bad) else 1} has not the columns of this file or no "
+            "step; repair it, or move the file away to go on without the earlier rows"
+        )
+    return rows
 
 
 def cut(path: Path, step: int) -> None:
@@ -106,11 +117,12 @@ def cut(path: Path, step: int) -> None:
         step: the number of optimizer steps taken.
 
     Raises:
+        ValueError: the file is damaged.
         OSError: the file cannot be written.
     """
     if path.is_file():
         columns = _columns(path)
-        rows = [row for row in read_rows(path) if row["step"] and int(row["step"]) < step]
+        rows = [row for row in read_rows(path) if int(row["step"]) < step]
         header = _text(columns, [dict(zip(columns, columns, strict=True))])
         write_atomic(path, (header + _text(columns, rows)).encode())
 
@@ -118,7 +130,7 @@ def cut(path: Path, step: int) -> None:
 def _columns(path: Path) -> list[str]:
     if not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
         return next(csv.reader(file), [])
 
 

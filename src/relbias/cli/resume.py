@@ -7,7 +7,8 @@ from typing import Any
 
 from relbias.cli import run_folder
 from relbias.cli.arguments import Arguments
-from relbias.cli.metrics_csv import cut
+from relbias.cli.atomic import write_atomic
+from relbias.cli.metrics_csv import cut, read_rows
 
 LOCK = ".lock"
 
@@ -52,12 +53,19 @@ def find_checkpoint(run_dir: Path, given: str) -> Path | None:
         The checkpoint, or None where the training was stopped before the first and begins again.
 
     Raises:
-        ValueError: it is not one of this run, cannot be read, or was saved inside an epoch.
+        ValueError: it is not one of this run, cannot be read, was saved inside an epoch, or is missing from a run that
+            has finished an epoch.
     """
     path = run_dir / run_folder.LAST if given == "last" else Path(given)
     if given == "last" and not path.exists():
+        has_epochs = any(row.get("epoch") not in ("", "0", None) for row in read_rows(run_dir / run_folder.METRICS))
+        if has_epochs or (run_dir / run_folder.FIT).exists():
+            raise ValueError(
+                f"there is no {path}, and the run has finished its first epoch; put the file back, or continue from "
+                f"another checkpoint of the run: --ckpt_path {run_dir / run_folder.BEST}"
+            )
         return None
-    if not path.resolve().is_relative_to(run_dir.resolve()):
+    if given != "last" and not path.resolve().is_relative_to(run_dir.resolve()):
         raise ValueError(
             f"{path} is not a checkpoint of the run in {run_dir}; give last or one of its own, or begin a new run from "
             "its weights: --weights"
@@ -73,40 +81,51 @@ def find_checkpoint(run_dir: Path, given: str) -> Path | None:
     return path
 
 
-def is_complete(record: dict[str, Any] | None, trainer: dict[str, Any]) -> bool:
+def is_complete(record: dict[str, Any] | None, trainer: dict[str, Any], is_changed: bool) -> bool:
     """Whether a training has nothing left to do.
 
     Args:
         record: what fit.json holds.
         trainer: the Trainer's arguments.
+        is_changed: whether some of them were given anew, with which one that a callback has stopped may go on.
 
     Example:
-        >>> is_complete({"epochs": 3, "steps": 30}, {"max_epochs": 3, "max_steps": -1})
+        >>> is_complete({"epochs": 3, "steps": 30}, {"max_epochs": 3, "max_steps": -1}, is_changed=True)
         True
     """
     if record is None:
         return False
-    reached = [(record["epochs"], trainer.get("max_epochs")), (record.get("steps", 0), trainer.get("max_steps"))]
-    return any(limit not in (None, -1) and done >= limit for done, limit in reached)
+    reached = [(record.get(key, 0), trainer[f"max_{key}"]) for key in ("epochs", "steps")]
+    is_reached = any(limit not in (None, -1) and done >= limit for done, limit in reached)
+    return is_reached or (record.get("stopped_early", False) and not is_changed)
 
 
-def rewind(run_dir: Path, checkpoint: Path | None) -> None:
+def rewind(run_dir: Path, checkpoint: Path | None, config: dict[str, Any]) -> None:
     """Takes a run folder back to a checkpoint, or to its beginning: rows and records of what comes after go.
 
     Args:
         run_dir: the run folder.
-        checkpoint: see :func:`find_checkpoint`.
+        checkpoint: see :func:`find_checkpoint`; another than last.ckpt takes its place, so that a kill before the next
+            one leaves no gap in the rows.
+        config: the complete configuration of what follows.
 
     Raises:
+        ValueError: metrics.csv is damaged; nothing has been written.
         OSError: the folder cannot be written.
     """
+    last = run_dir / run_folder.LAST
     if checkpoint is None:
         (run_dir / run_folder.METRICS).unlink(missing_ok=True)
     else:
         step = run_folder.read_checkpoint(checkpoint)["loops"]["fit_loop"]["epoch_loop.state_dict"][
             "_batches_that_stepped"
         ]
+        read_rows(run_dir / run_folder.METRICS)
+        if checkpoint.resolve() != last.resolve():
+            write_atomic(last, checkpoint.read_bytes())
         cut(run_dir / run_folder.METRICS, step)
+    if config != run_folder.read_config(run_dir):
+        run_folder.write_config(run_dir, config)
     for name in (run_folder.FIT, run_folder.TEST):  # of a shorter training
         (run_dir / name).unlink(missing_ok=True)
 

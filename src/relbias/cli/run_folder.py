@@ -138,9 +138,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        return json.loads(resources.read(path))
+        record = json.loads(resources.read(path))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON: {error}; remove it") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds {type(record).__name__}, expected a mapping; remove it")
+    return record
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -161,9 +164,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         or not isinstance(state, dict)
         or not all(isinstance(value, torch.Tensor) for value in state.values())
     ):
+        is_last = path.name == Path(LAST).name
+        remedy = "continue from best.ckpt with --ckpt_path" if is_last else "put last.ckpt in its place"
         raise ValueError(
-            f"the checkpoint {path} cannot be read: it is damaged or not one of Lightning's; train again, or put "
-            "last.ckpt in its place"
+            f"the checkpoint {path} cannot be read: it is damaged or not one of Lightning's; train again, or {remedy}"
         )
     return checkpoint
 
@@ -179,11 +183,16 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
         ValueError: there is no checkpoint, or it is of another model; the message names what is missing and unexpected.
     """
     state = read_checkpoint(path)["state_dict"]
+    check_fits(model, state, path)
+    model.load_state_dict(state)
+
+
+def check_fits(model: torch.nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:
+    """Refuses a state that has not exactly the model's parameters; path is the checkpoint, for the message."""
     problems = differences(model, state)
     if any(problems.values()):
         found = "; ".join(f"{what} {few(names)}" for what, names in problems.items() if names)
         raise ValueError(f"the checkpoint {path} does not fit the configuration beside it: {found}")
-    model.load_state_dict(state)
 
 
 def last_good(run_dir: Path) -> str:

@@ -110,14 +110,17 @@ def _continue(arguments: Arguments, argv: Sequence[str]) -> Path:
     """Goes on with a training in its own run folder."""
     run_dir = resume.find_run_dir(arguments)
     own = run_folder.read_config(run_dir)
-    if resume.is_complete(run_folder.read_json(run_dir / run_folder.FIT), merge(arguments.sources)["trainer"]):
+    experiment = build(arguments.sources, run_dir)
+    config = experiment.dump()
+    record = run_folder.read_json(run_dir / run_folder.FIT)
+    if resume.is_complete(record, config["trainer"], is_changed=len(arguments.sources) > 1):
         print(f"the training in {run_dir} is complete; to train longer give --trainer.max_epochs")
         return run_dir
-    checkpoint = resume.find_checkpoint(run_dir, arguments.options["ckpt_path"])
-    experiment = build(arguments.sources, run_dir)
     processes.check(experiment.trainer, ["fit", *argv], has_run_dir=True)
-    config = experiment.dump()
-    if checkpoint is None:
+    checkpoint = resume.find_checkpoint(run_dir, arguments.options["ckpt_path"])
+    if checkpoint is not None:
+        run_folder.check_fits(experiment.model, run_folder.read_checkpoint(checkpoint)["state_dict"], checkpoint)
+    else:
         if not config["trainer"].keys() <= own.get("trainer", {}).keys():
             raise ValueError(
                 f"{run_dir} is not a run folder: {run_folder.CONFIG} is not complete; give it without --ckpt_path"
@@ -127,8 +130,6 @@ def _continue(arguments: Arguments, argv: Sequence[str]) -> Path:
             weights.load_fitting(experiment.model, Path(loaded["checkpoint"]))
     if experiment.trainer.is_global_zero:
         try_batch(experiment)
-        if config != own:
-            run_folder.write_config(run_dir, config)
         if checkpoint is None:
             print(f"the training in {run_dir} was stopped before its first checkpoint and begins again")
         else:

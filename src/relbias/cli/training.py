@@ -37,7 +37,7 @@ def train(experiment: Experiment, run_dir: Path, checkpoint: Path | None, argv: 
     try:
         with resume.locked(run_dir) if is_first else nullcontext():
             if is_first:
-                resume.rewind(run_dir, checkpoint)
+                resume.rewind(run_dir, checkpoint, experiment.dump())
             with processes.shared(run_dir):
                 trainer.fit(
                     experiment.model,
@@ -60,6 +60,9 @@ def train(experiment: Experiment, run_dir: Path, checkpoint: Path | None, argv: 
         if is_first:
             print(f"relbias: error: {what}; {run_folder.unfinished(run_dir)}", file=sys.stderr)
         raise SystemExit(code) from None
+    except Exception as error:  # a fault, such as the end of another process or of the device's memory
+        error.add_note(run_folder.unfinished(run_dir))
+        raise
 
 
 def _record(experiment: Experiment, run_dir: Path, argv: Sequence[str]) -> dict[str, float]:
@@ -76,6 +79,7 @@ def _record(experiment: Experiment, run_dir: Path, argv: Sequence[str]) -> dict[
         "seconds": round(last.seconds, 1),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
+        **({"stopped_early": True} if trainer.should_stop else {}),
         "parameters": sum(p.numel() for p in experiment.model.parameters() if p.requires_grad),
         **metrics,
         "machine": "; ".join(last.machines),

@@ -34,7 +34,7 @@ def load_fitting(model: torch.nn.Module, path: Path) -> dict[str, Any]:
         )
     model.load_state_dict(fitting, strict=False)
     return {
-        "checkpoint": str(file),
+        "checkpoint": str(file.absolute()),  # a training that begins again reads it from wherever it is called
         "loaded": len(fitting),
         "missing": problems["missing"],
         "unused": problems["unexpected"],

@@ -118,3 +118,12 @@ class Task(LightningModule):
         optimizer = torch.optim.AdamW(self._groups, lr=self.lr)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, warmup, int(total)))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """Sets the rate of the first step: a checkpoint brings the one of its own schedule, which may be shorter."""
+        for scheduler in (config.scheduler for config in self.trainer.lr_scheduler_configs):
+            if isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
+                for group, rate, factor in zip(
+                    scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+                ):
+                    group["lr"] = rate * factor(scheduler.last_epoch)
