@@ -131,6 +131,20 @@ def test_a_stopped_run_continues_and_others_stay(regression, tmp_path, capsys):
     assert (tmp_path / "runs" / "age" / "shaw-seed1-2" / "fit.json").is_file()
 
 
+def test_a_run_with_two_schedules_is_another_experiment(regression, tmp_path):
+    argv, run = ["table", regression, "--seeds", "1"], tmp_path / "runs" / "age" / "shaw-seed0"
+    assert cli.main(argv) == 0
+    config = (run / "config.yaml").read_bytes()
+    longer = ["--trainer.max_epochs", "3"]
+    assert cli.main(["fit", "-c", str(run / "config.yaml"), "--ckpt_path", "last", *longer]) == 0
+    assert (run / "begun.yaml").read_bytes() == config
+    assert cli.main([*argv, *longer]) == 0
+    again = run.with_name("shaw-seed0-2")
+    assert (again / "config.yaml").read_bytes() == (run / "config.yaml").read_bytes()
+    assert (again / "metrics.csv").read_bytes() != (run / "metrics.csv").read_bytes()
+    assert not (again / "begun.yaml").exists()
+
+
 def test_another_configuration_runs_again(recipe, tmp_path, tiny):
     for rate in ("1e-3", "2e-3"):
         assert cli.main(["table", recipe, "--seeds", "1", *tiny[2:], "--model.init_args.lr", rate]) == 0
@@ -208,3 +222,12 @@ def test_half_a_pair_of_markers_is_left_alone(tmp_path, marker):
     with pytest.raises(ValueError, match="one of the markers"):
         table.insert(readme, "a", "one")
     assert readme.read_text() == f"<!-- relbias table: {marker} a -->\nmine"
+
+
+def test_a_full_disk_leaves_the_readme(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("mine")
+    (tmp_path / ".README.md.part").symlink_to("/dev/full")
+    with pytest.raises(ValueError, match=r"cannot write .*README.md: No space left on device; the table is printed"):
+        table.insert(readme, "a", "one")
+    assert readme.read_text() == "mine"

@@ -124,7 +124,12 @@ def rewind(run_dir: Path, checkpoint: Path | None, config: dict[str, Any]) -> No
         if checkpoint.resolve() != last.resolve():
             write_atomic(last, checkpoint.read_bytes())
         cut(run_dir / run_folder.METRICS, step)
+    begun = run_dir / run_folder.BEGUN
+    if checkpoint is None:
+        begun.unlink(missing_ok=True)
     if config != run_folder.read_config(run_dir):
+        if checkpoint is not None and not begun.exists():
+            write_atomic(begun, (run_dir / run_folder.CONFIG).read_bytes())
         run_folder.write_config(run_dir, config)
     for name in (run_folder.FIT, run_folder.TEST):  # of a shorter training
         (run_dir / name).unlink(missing_ok=True)

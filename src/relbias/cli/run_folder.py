@@ -14,8 +14,9 @@ from relbias import resources
 from relbias.cli.arguments import load
 from relbias.cli.atomic import write_atomic
 
-CONFIG, METRICS, WEIGHTS, FIT, TEST, PREDICTIONS, BEST, LAST = (
+CONFIG, BEGUN, METRICS, WEIGHTS, FIT, TEST, PREDICTIONS, BEST, LAST = (
     "config.yaml",
+    "begun.yaml",  # the configuration of the first epochs, where a continuation has changed it
     "metrics.csv",
     "weights.json",
     "fit.json",

@@ -136,10 +136,11 @@ def _run(argv: list[str]) -> dict[str, Any]:
 
 
 def _has_config(path: Path, config: dict[str, Any]) -> bool:
-    """Whether a folder is a run of a configuration that began from its own weights."""
+    """Whether a folder is a run of a configuration from beginning to end, and from its own weights."""
     from relbias.cli import run_folder
 
-    if not (path / run_folder.CONFIG).is_file() or (path / run_folder.WEIGHTS).exists():
+    is_other = any((path / name).exists() for name in (run_folder.WEIGHTS, run_folder.BEGUN))
+    if is_other or not (path / run_folder.CONFIG).is_file():
         return False
     return run_folder.read_config(path) == config
 
@@ -219,6 +220,8 @@ def insert(readme: Path, name: str, table: str) -> None:
     Raises:
         ValueError: the file cannot be written, or one of the two markers is missing.
     """
+    from relbias.cli.atomic import write_atomic
+
     begin, end = f"<!-- relbias table: begin {name} -->", f"<!-- relbias table: end {name} -->"
     block = f"{begin}\n{table}\n{end}"
     try:
@@ -228,6 +231,6 @@ def insert(readme: Path, name: str, table: str) -> None:
         if bool(has_begin) != (end in text) or bool(has_begin) != bool(has_end):
             raise ValueError(f"{readme} has one of the markers {begin} and {end}; add the other or remove it")
         new = f"{before}{block}{after}" if has_begin else f"{text.rstrip()}\n\n{block}\n".lstrip()
-        readme.write_text(new, encoding="utf-8")
+        write_atomic(readme.resolve(), new.encode())
     except OSError as error:
         raise ValueError(f"cannot write {readme}: {error.strerror}; the table is printed above") from None

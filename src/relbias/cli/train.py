@@ -33,8 +33,8 @@ used here, or of another shape is left out and listed.
 another checkpoint of the run, and rows of metrics.csv from later epochs are replaced. Weights, optimizer, schedule and
 random states continue, so that on the same processor the losses are those of a training that never stopped. A run that
 was stopped in its first epoch begins again; one that is complete stays as it is. Of the configuration only trainer can
-be changed, and config.yaml follows: with a greater --trainer.max_epochs training goes on, and the learning rate follows
-the schedule of the longer training from there.""",
+be changed, and config.yaml follows (begun.yaml keeps that of the beginning): with a greater --trainer.max_epochs
+training goes on, and the learning rate follows the schedule of the longer training from there.""",
     "validate": """usage: relbias validate RUN_DIR [-c trainer/CONFIG ...] [--trainer.KEY value ...]
 
 Evaluates checkpoints/best.ckpt on the validation split and prints the result. Whatever the training ran on, one device
