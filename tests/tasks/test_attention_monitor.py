@@ -56,9 +56,9 @@ class Regression(LightningModule):
 
 def fit(module, path=None, callbacks=(), **options):
     logger = CSVLogger(path, name="", version="") if path else False
-    defaults = {"max_epochs": 2, "log_every_n_steps": 1}
+    defaults = {"logger": logger, "max_epochs": 2, "log_every_n_steps": 1}
     trainer = Trainer(
-        accelerator="cpu", logger=logger, callbacks=list(callbacks), enable_checkpointing=False,
+        accelerator="cpu", callbacks=list(callbacks), enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, **(defaults | options),
     )  # fmt: skip
     data = DataLoader(TensorDataset(torch.randn(16, 5, 16, generator=torch.Generator().manual_seed(1))), batch_size=4)
@@ -222,6 +222,33 @@ def test_no_logger_no_work(monkeypatch):
 def test_a_network_without_attention_is_warned_of(tmp_path):
     with pytest.warns(UserWarning, match="saw no attention of relbias"):
         fit(Regression(nn.Linear(16, 16)), tmp_path, [AttentionMonitor(every_n_steps=1)], max_epochs=1)
+
+
+def test_one_monitor_for_two_trainings(tmp_path):
+    monitor = AttentionMonitor(every_n_steps=8)  # the last step, which the first training has logged already
+    steps = []
+    for name in ("first", "second"):
+        fit(Regression(), tmp_path / name, [monitor])
+        steps.append(list(rows(tmp_path / name, "attention/blocks.0/entropy")))
+    assert steps == [[7]] * 2
+
+
+def test_every_logger_has_the_numbers_at_once(tmp_path):
+    column, found = "attention/blocks.0/entropy", []
+
+    class Reads(Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            found.append([list(rows(tmp_path / name, column)) for name in ("a", "b")])
+
+    loggers = [CSVLogger(tmp_path, name=name, version="") for name in ("a", "b")]
+    fit(Regression(), None, [AttentionMonitor(every_n_steps=1), Reads()], logger=loggers, max_steps=2)
+    assert found == [[[0], [0]], [[0, 1], [0, 1]]]
+
+
+def test_only_the_first_process_looks(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "is_global_zero", False)
+    monkeypatch.setattr("relbias.tasks.attention_monitor._measure", None)
+    fit(Regression(), tmp_path, [AttentionMonitor(every_n_steps=1)], max_steps=2)
 
 
 def test_fewer_than_one_step_is_refused():

@@ -253,3 +253,33 @@ def test_views_of_the_same_numbers_are_self_attention():
     out = attention(x.transpose(0, 1), x.transpose(0, 1), x.transpose(0, 1))[0]
     same = x.transpose(0, 1)
     assert torch.equal(out, attention(same, same, same)[0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_encoding_is_given_the_input_and_the_layer(layout):
+    seen = []
+
+    class Looks(rb.encodings.T5):
+        def forward(self, index, *, x=None, attention=None):
+            seen.append((x, attention))
+            return super().forward(index)
+
+    batch_first, batch, _, tensors = inputs(layout, "other")
+    attention = nn.MultiheadAttention(E, H, batch_first=batch_first, dtype=torch.float64)
+    attach(attention, Looks)
+    attention(*tensors)
+    x, layer = seen[-1]
+    assert layer is attention
+    query = tensors[0] if batch_first else tensors[0].unsqueeze(1) if batch == 1 else tensors[0]
+    assert torch.equal(x, query if batch_first else query.transpose(0, 1))
+
+
+def test_long_inputs_are_exact_as_well(monkeypatch):
+    """Without gradients torch's fused attention computes them, also where "auto" would take blocks."""
+    attention = nn.MultiheadAttention(E, H, batch_first=True).eval()
+    x = draw(B, 40, E).float()
+    with torch.no_grad():
+        wanted = attention(x, x, x, need_weights=False, attn_mask=torch.zeros(40, 40))[0]
+        attach(attention, "t5")
+        monkeypatch.setattr("relbias.attention.functional._LARGEST_MASK", 0)
+        assert torch.equal(attention(x, x, x, need_weights=False)[0], wanted)
