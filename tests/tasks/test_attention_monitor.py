@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import relbias as rb
 from relbias.attention.observe import _observers, observe
 from relbias.tasks import AttentionMonitor
-from relbias.tasks.attention_monitor import _measure
+from relbias.tasks.attention_monitor import _join, _measure
 
 
 class Network(nn.Module):
@@ -194,6 +194,13 @@ def test_two_calls_of_a_layer_are_one_and_recomputation_is_none(tmp_path):
     largest = max(first.logits.max().item(), second.logits.max().item())
     assert rows(tmp_path, "attention/blocks.0/max_logit")[3] == pytest.approx(largest, rel=1e-5)
     assert capture.seen[3][0][2].name == "network.blocks.1"
+
+
+def test_the_numbers_of_two_calls():
+    one, two = torch.tensor(1.0), torch.tensor(2.0)
+    for first, second in ((one, two), (two, one)):
+        found = {name: _join(name, first, second).item() for name in ("b_min", "b_max", "max_logit", "entropy")}
+        assert found == {"b_min": 1, "b_max": 2, "max_logit": 2, "entropy": 3}
 
 
 def test_an_error_in_a_step_ends_the_watch(tmp_path):

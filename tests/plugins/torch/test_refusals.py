@@ -66,6 +66,7 @@ GRID = rb.relations.Grid(3, 3)
         ("table", {"relation": rb.relations.Pairs(4)}, r"Pairs\(num_codes=4\) needs an index with every call"),
         (built("table", relation=rb.relations.Hops(4)), {}, r"Hops\(.*\) needs an index with every call"),
         (built(heads=2), {}, "built for 2 heads"),
+        (built("shaw", values=True), {}, "attach it without values"),  # found once it is at zero
         (built(), {"max_distance": 2}, "already built"),
         (built(), {"relation": GRID}, "built over Sequence.*this model needs one like Grid"),
         ("table", {"relation": "Sequence"}, "a relation is one of Sequence, Grid, Pairs, Hops, or a mapping"),
