@@ -11,8 +11,20 @@ import torch
 
 import relbias as rb
 from relbias.encodings.base import find_encoding
-from relbias.relations import Bins, Distances, EdgeSets, Features, Grid, HeadGroups, Hops, Pairs, Sequence, Volume
-from relbias.testing import EncodingTestCase
+from relbias.relations import (
+    Bins,
+    Distances,
+    EdgePaths,
+    EdgeSets,
+    Features,
+    Grid,
+    HeadGroups,
+    Hops,
+    Pairs,
+    Sequence,
+    Volume,
+)
+from relbias.testing import EncodingTestCase, random_values
 
 HEADS, HEAD_DIM = 4, 8
 DIM = HEADS * HEAD_DIM
@@ -26,6 +38,7 @@ RELATIONS = (
     Pairs(5),
     Hops(3),
     Hops(3, prefix_tokens=1),
+    EdgePaths(4, 3),
     EdgeSets(3),
     Bins(5),
     Distances(3),
@@ -64,8 +77,6 @@ class Made:
     name: str
     relation: Any
     options: dict[str, Any] = field(default_factory=dict)
-    case: Any = None
-    """The encoding's own tests, where these make the values of a kind of relation that is not known here."""
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.options.items())
@@ -95,10 +106,7 @@ class Made:
 
     def values(self, batch, tokens) -> tuple[torch.Tensor, ...] | None:
         """What a pairwise relation makes an index of, random; None for a positional one."""
-        if self.case is not None:
-            draws = zip(*(self.case.pair_values(tokens, tokens) for _ in range(2)), strict=True)  # of two items each
-            return tuple(torch.cat(parts)[:batch] for parts in draws)
-        return _values(self.relation, batch, tokens - self.prefix) if self.pairwise else None
+        return random_values(self.relation, batch, tokens, tokens)
 
     def index(self, tokens, values=None) -> Any:
         """Of N tokens, or on a grid of its own, or of one patch."""
@@ -121,25 +129,6 @@ class Made:
     def input(self, tokens, batch=2) -> torch.Tensor:
         torch.manual_seed(2)
         return torch.randn(batch, tokens, DIM, dtype=torch.float64)
-
-
-def _values(relation, batch, n) -> tuple[torch.Tensor, ...]:
-    pairs = (batch, n, n)
-    if isinstance(relation, Hops):
-        return (torch.randint(-1, relation.max_distance + 3, pairs),)
-    if isinstance(relation, Pairs):
-        return (torch.randint(relation.num_codes, pairs),)
-    if isinstance(relation, EdgeSets):
-        return (torch.randint(2**relation.num_types, pairs),)
-    if isinstance(relation, Bins):
-        return torch.randint(relation.num_bins, pairs), 10 * torch.randn(batch, relation.num_bins, dtype=torch.float64)
-    if isinstance(relation, Distances):
-        return 3 * torch.rand(pairs, dtype=torch.float64), torch.randint(relation.num_types, pairs)
-    if isinstance(relation, Features):
-        return (torch.randn(*pairs, relation.num_features, dtype=torch.float64),)
-    if isinstance(relation, HeadGroups):
-        return tuple(values for part in relation.relations for values in _values(part, batch, n))
-    raise TypeError(f"add values of {relation!r} here, and it to RELATIONS")
 
 
 def of_items(values: tuple[torch.Tensor, ...] | None, items: Any) -> tuple[torch.Tensor, ...] | None:
@@ -180,12 +169,12 @@ def _built(name: str, relation: Any, at_input: bool) -> Made | None:
 
 
 def _of_own_tests(name: str) -> list[Made]:
-    """The encoding over the relations of its own tests, which make their values."""
+    """The encoding over the relations of its own tests."""
     module = find_encoding(name).__module__.rpartition(".")[2]
     own = vars(importlib.import_module(f"tests.encodings.test_{module}")).values()
     cases = [c() for c in own if isinstance(c, type) and issubclass(c, EncodingTestCase) and c is not EncodingTestCase]
     by_relation = {repr(case.relation): case for case in cases if case.encoding is find_encoding(name)}
-    return [Made(name, case.relation, case.options, case) for case in by_relation.values()]
+    return [Made(name, case.relation, case.options) for case in by_relation.values()]
 
 
 @functools.cache

@@ -12,11 +12,8 @@ PAIRS = Pairs(num_codes=6)  # up to 2 apart
 class TestASTTrans(EncodingTestCase):
     encoding = ASTTrans
     relation = HeadGroups((PAIRS, Pairs(8)), heads=(1, 3))
-    refused = {"folded": "the term V", "blockwise": "the term Q"}
+    refused = {"folded": "the term V"}
     zero_start = False
-
-    def pair_values(self, n, m):
-        return torch.randint(0, 6, (2, n, m)), torch.randint(0, 8, (2, n, m))
 
     def code(self, index, h, i, j):
         return index.indices[0 if h == 0 else 1].values[:, 0, i, j].tolist()
@@ -56,7 +53,7 @@ class TestASTTrans(EncodingTestCase):
 class TestASTTransDense(TestASTTrans):
     encoding = ASTTrans
     options = {"sparse": False, "values": False}
-    refused = {"blockwise": "the term Q"}
+    refused = {}
     zero_start = True
 
     def hidden(self, index):

@@ -11,10 +11,6 @@ from relbias.testing import EncodingTestCase
 class TestCodeTransformer(EncodingTestCase):
     encoding = CodeTransformer
     relation = Bins(num_bins=5)
-    refused = {"blockwise": "the term w"}
-
-    def pair_values(self, n, m):
-        return torch.randint(0, 5, (2, n, m)), torch.randn(2, 5, dtype=torch.float64) * 10
 
     def logits(self, encoding, q, k, scale, index):
         (n, m), dim = index.shape, 64

@@ -16,9 +16,6 @@ class TestFeatureMLP(EncodingTestCase):
     options = {"width": 5}
     relation = Features(num_features=3)
 
-    def pair_values(self, n, m):
-        return (torch.randn(2, n, m, 3),)
-
     def logits(self, encoding, q, k, scale, index):
         (n, m), values = index.shape, index.values.double()
         biases = torch.empty(2, 4, n, m, dtype=torch.float64)

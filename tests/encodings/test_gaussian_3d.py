@@ -22,9 +22,6 @@ class TestGaussian3D(EncodingTestCase):
         torch.nn.init.uniform_(encoding.widths, 0.5, 3.0)  # as narrow as in training, not singular
         return encoding
 
-    def pair_values(self, n, m):
-        return torch.rand(2, n, m) * 3, torch.randint(0, 3, (2, n, m))
-
     def logits(self, encoding, q, k, scale, index):
         n, m = index.shape
         biases = torch.empty(2, 4, n, m, dtype=torch.float64)

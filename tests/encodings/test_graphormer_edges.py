@@ -9,10 +9,6 @@ class TestGraphormerEdges(EncodingTestCase):
     encoding = GraphormerEdges
     relation = EdgePaths(num_types=4, max_edges=3)
 
-    def pair_values(self, n, m):
-        lengths, places = torch.randint(0, 4, (2, n, m, 1)), torch.arange(3)
-        return (torch.where(places < lengths, torch.randint(0, 4, (2, n, m, 3)), -1),)
-
     def logits(self, encoding, q, k, scale, index):
         n, m = index.shape
         biases = []

@@ -9,9 +9,6 @@ class TestGREAT(EncodingTestCase):
     encoding = GREAT
     relation = EdgeSets(num_types=8)  # two tables
 
-    def pair_values(self, n, m):
-        return (torch.randint(0, 256, (2, n, m)),)
-
     def logits(self, encoding, q, k, scale, index):
         (n, m), keys = index.shape, k.sum(dim=-1)
         numbers = [sum(e * p for e, p in zip(row, encoding.projection, strict=True)) for row in encoding.embeddings]

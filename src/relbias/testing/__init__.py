@@ -2,5 +2,6 @@
 
 from relbias.testing.encoding import EncodingTestCase
 from relbias.testing.input_encoding import InputEncodingTestCase
+from relbias.testing.values import random_values
 
-__all__ = ["EncodingTestCase", "InputEncodingTestCase"]
+__all__ = ["EncodingTestCase", "InputEncodingTestCase", "random_values"]

@@ -13,6 +13,7 @@ import torch
 import relbias as rb
 from relbias.relations import Grid, Hops, HopsIndex, Pairs, Relation, Sequence, Volume, VolumeIndex
 from relbias.testing.cases import BATCH, HEAD_DIM, HEADS
+from relbias.testing.values import random_values
 
 
 class CommonTestCase(unittest.TestCase):
@@ -48,14 +49,11 @@ class CommonTestCase(unittest.TestCase):
         return self.relation(n, m) if values is None else self.relation(*values)
 
     def pair_values(self, n: int, m: int) -> tuple[torch.Tensor, ...] | None:
-        """Tensors from which a pairwise relation makes an index of N queries and M keys; None for a positional one."""
-        if isinstance(self.relation, Hops):
-            p = self.relation.prefix_tokens
-            shape = (BATCH, max(n - p, 0), max(m - p, 0))
-            return (torch.randint(-1, self.relation.max_distance + 3, shape),)
-        if isinstance(self.relation, Pairs):
-            return (torch.randint(0, self.relation.num_codes, (BATCH, n, m)),)
-        return None
+        """Tensors from which a pairwise relation makes an index of N queries and M keys; None for a positional one.
+
+        Those of `random_values`; override it for a relation of your own.
+        """
+        return random_values(self.relation, BATCH, n, m)
 
     def test_registered_under_its_name(self) -> None:
         cls = type(self).encoding

@@ -1,0 +1,72 @@
+"""Random graphs, trees and features: what pairwise relations make an index of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from relbias.relations import (
+    Bins,
+    Distances,
+    EdgePaths,
+    EdgeSets,
+    Features,
+    HeadGroups,
+    Hops,
+    Pairs,
+    Relation,
+    Sequence,
+)
+from relbias.relations.lattice import Lattice
+
+
+def random_values(relation: Relation, batch: int, n: int, m: int) -> tuple[Tensor, ...] | None:
+    """Random tensors from which a pairwise relation makes an index; None for a positional relation.
+
+    Every code, type or bin occurs in the long run. What is real is in torch's default dtype, what is an integer int64.
+
+    Args:
+        relation: one of the library's.
+        batch: B.
+        n: N, the number of queries of the index, with the relation's prefix tokens.
+        m: M, the number of keys of the index, likewise.
+
+    Returns:
+        What the relation is called with, each a tensor with a batch axis.
+
+    Raises:
+        ValueError: the relation is not one of the library's, or a HeadGroups of one that is not made from one tensor.
+
+    Example:
+        >>> from relbias.relations import Bins
+        >>> relation = Bins(num_bins=5)
+        >>> values = random_values(relation, batch=2, n=3, m=4)
+        >>> [tuple(tensor.shape) for tensor in values]
+        [(2, 3, 4), (2, 5)]
+        >>> relation(*values).shape
+        (3, 4)
+    """
+    prefix = getattr(relation, "prefix_tokens", 0)
+    pairs = (batch, max(n - prefix, 0), max(m - prefix, 0))
+    if isinstance(relation, Sequence | Lattice):
+        return None
+    if isinstance(relation, Pairs):
+        return (torch.randint(relation.num_codes, pairs),)
+    if isinstance(relation, Hops):
+        return (torch.randint(-1, relation.max_distance + 3, pairs),)  # also more than far
+    if isinstance(relation, EdgeSets):
+        return (torch.randint(2**relation.num_types, pairs),)
+    if isinstance(relation, EdgePaths):
+        lengths, places = torch.randint(relation.max_edges + 1, (*pairs, 1)), torch.arange(relation.max_edges)
+        return (torch.randint(relation.num_types, (*pairs, relation.max_edges)).masked_fill(places >= lengths, -1),)
+    if isinstance(relation, Bins):
+        return torch.randint(relation.num_bins, pairs), 10 * torch.randn(batch, relation.num_bins)
+    if isinstance(relation, Distances):
+        return 3 * torch.rand(pairs), torch.randint(relation.num_types, pairs)
+    if isinstance(relation, Features):
+        return (torch.randn(*pairs, relation.num_features),)
+    if isinstance(relation, HeadGroups):
+        groups = [random_values(part, batch, n, m) for part in relation.relations]
+        if all(values is not None and len(values) == 1 for values in groups):
+            return tuple(values[0] for values in groups if values)
+    raise ValueError(f"random_values knows no tensors for {relation!r}; give your own, in a test case by pair_values")
