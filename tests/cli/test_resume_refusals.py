@@ -181,3 +181,19 @@ def test_a_longer_training_begins_with_its_own_learning_rate(tiny, tmp_path):
     lr = rates[0]
     # half a cosine over two steps, then the last two of half a cosine over four
     assert rates == pytest.approx([lr, lr / 2, lr / 2, lr * 0.5 * (1 - 2**-0.5)])
+
+
+def test_the_record_adds_up(path):
+    """Time, machines and commits of a training are those of all its parts."""
+    file = path / "checkpoints" / "last.ckpt"
+    checkpoint = torch.load(file, weights_only=True)
+    state = checkpoint["callbacks"]["LastCheckpoint"]
+    assert json.loads((path / "fit.json").read_text())["machine"] == state["machines"][0]
+    state.update(seconds=1000.0, machines=["another machine"], commits=["another commit"])
+    torch.save(checkpoint, file)
+    before = json.loads((path / "fit.json").read_text())
+    assert cli.main(longer(path)) == 0
+    record = json.loads((path / "fit.json").read_text())
+    assert 1000 < record["seconds"] < 1500
+    assert record["machine"] == f"another machine; {before['machine']}"
+    assert record["commit"] == f"another commit; {before['commit']}"
