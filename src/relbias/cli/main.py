@@ -28,6 +28,7 @@ COMMANDS = {
     "predict": ("train", "write the predictions of a run folder"),
     "plot": ("plot", "draw the bias, the curve, the attention or the training of run folders"),
     "table": ("table", "run a recipe with several encodings and seeds and write its results table"),
+    "bench": ("bench", "measure time and memory of attention with relations, beside plain attention"),
 }
 
 
@@ -67,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         raise ValueError(f"no command {command!r}; {nearest(command, COMMANDS)}")
     home = importlib.import_module(f"relbias.cli.{COMMANDS[command][0]}")
-    code = home.main(rest) if COMMANDS[command][0] in ("plot", "table") else home.main(command, rest)
+    code = home.main(rest) if COMMANDS[command][0] in ("plot", "table", "bench") else home.main(command, rest)
     return code or 0
 
 

@@ -209,20 +209,21 @@ def _cell(name: str, values: Sequence[float]) -> str:
     return f"{mean:{form}} ± {statistics.stdev(values):{form}}" if len(values) > 1 else f"{mean:{form}}"
 
 
-def insert(readme: Path, name: str, table: str) -> None:
+def insert(readme: Path, name: str, table: str, command: str = "table") -> None:
     """Puts a table between its markers, in place of the one that is there; appends both where there are none.
 
     Args:
         readme: the file; made where it is missing.
-        name: the recipe's name, which the markers carry.
+        name: what the markers carry, such as the recipe's name.
         table: the table.
+        command: the command that the markers carry.
 
     Raises:
         ValueError: the file cannot be written, or one of the two markers is missing.
     """
     from relbias.cli.atomic import write_atomic
 
-    begin, end = f"<!-- relbias table: begin {name} -->", f"<!-- relbias table: end {name} -->"
+    begin, end = f"<!-- relbias {command}: begin {name} -->", f"<!-- relbias {command}: end {name} -->"
     block = f"{begin}\n{table}\n{end}"
     try:
         text = readme.read_text(encoding="utf-8") if readme.exists() else ""
