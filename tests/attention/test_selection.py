@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -174,7 +176,9 @@ def test_the_list_is_in_the_order_of_auto():
     assert rb.list_implementations() == NAMES
 
 
-@pytest.mark.parametrize("encoding", ["none", "t5", "alibi", "shaw", "rope"])
+@pytest.mark.parametrize(
+    "encoding", ["none", "t5", "alibi", "shaw", "rope", partial(rb.encodings.Shaw, values=True)], ids=str
+)
 def test_sizes_left_open_in_export_decide_nothing(encoding):
     module = rb.RelativeAttention(16, 2, encoding).eval()
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", min=2)}

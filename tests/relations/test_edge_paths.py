@@ -99,6 +99,7 @@ def test_transposed():
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 3, dtype=torch.long)), r"\(N, M, 2\).*got \(1, 1, 3\)"),
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 2)), "signed integers, got torch.float32"),
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 2, dtype=torch.uint8)), "signed integers, got torch.uint8"),
+        (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 2, dtype=torch.uint16)), "signed integers, got torch.uint16"),
         (lambda: EdgePaths(2, 1)(torch.tensor([[[1]]])).codes(), "no codes"),
         (lambda: shortest_paths(torch.tensor([[0], [3]]), torch.tensor([0]), 3, 2), "nodes from 0 to 3"),
         (lambda: shortest_paths(torch.tensor([[0], [1]]), torch.tensor([-1]), 3, 2), "types from -1"),

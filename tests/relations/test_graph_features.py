@@ -139,3 +139,9 @@ def test_distances_in_space():
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_distances_of_half_precision_are_rounded_once(dtype):
+    places = torch.randn(5, 3).to(dtype)
+    assert torch.equal(pairwise_distances(places), pairwise_distances(places.double()).to(dtype))

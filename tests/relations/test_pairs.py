@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from relbias.relations import Hops, Pairs
 
-INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

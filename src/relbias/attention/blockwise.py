@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from relbias.attention.call import Call
-from relbias.attention.implementation import Implementation
+from relbias.attention.implementation import Implementation, known_to_be
 from relbias.attention.lookup import added_rows, value_rows
 from relbias.attention.masks import drop, hide, safe_softmax
 
@@ -19,7 +19,8 @@ class Blockwise(Implementation):
     """The exact softmax of a block of queries over all keys, one block after the other.
 
     The backward pass computes each block again, so that a block's N x M part is the largest thing in memory, in
-    training too (under torch.func every block is kept). Half precision is computed in float32.
+    training too (under torch.func every block is kept). In a compiled or exported graph with open sizes all queries are
+    one block. Half precision is computed in float32.
     """
 
     name = "blockwise"
@@ -34,10 +35,12 @@ class Blockwise(Implementation):
         call = call.converted(call.dtype).with_normalized().with_all_heads()
         q, k = call.rotated()
         batch, heads, n, _ = q.shape
-        size = max(1, _LOGITS_PER_BLOCK // max(1, batch * heads * k.shape[2]))
-        blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-        if len(blocks) <= 1:
+        per_row = batch * heads * k.shape[2]
+        # Blocks are counted, which would fix the sizes that a compiled or exported graph leaves open.
+        if not known_to_be(n * per_row > _LOGITS_PER_BLOCK):
             return _block(call, q, k, slice(0, n)).to(dtype), None
+        size = max(1, _LOGITS_PER_BLOCK // per_row)
+        blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
         recompute = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not _in_transform()
         outs = [
             checkpoint(_block, call, q, k, rows, use_reentrant=False) if recompute else _block(call, q, k, rows)

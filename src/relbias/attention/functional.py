@@ -15,7 +15,7 @@ from relbias._nearest import nearest
 from relbias.attention.blockwise import Blockwise
 from relbias.attention.call import Call
 from relbias.attention.folded import Folded
-from relbias.attention.implementation import Implementation
+from relbias.attention.implementation import Implementation, known_to_be
 from relbias.attention.masks import Window
 from relbias.attention.observe import notify
 from relbias.attention.reference import Reference
@@ -59,7 +59,7 @@ def _explain(call: Call, implementation: str) -> Explanation:
         reasons: dict[str, str] = {}
         for name, candidate in IMPLEMENTATIONS.items():
             reason = candidate.refusal(call)
-            if reason is None and name == "folded" and _known_to_be(_mask_size(call) > _LARGEST_MASK):
+            if reason is None and name == "folded" and known_to_be(_mask_size(call) > _LARGEST_MASK):
                 reason = f"its mask would have {_mask_size(call)} numbers, more than {_LARGEST_MASK}"
             if reason is None:
                 return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}))
@@ -76,15 +76,6 @@ def _explain(call: Call, implementation: str) -> Explanation:
 def _others(call: Call, reason: str, known: set[str]) -> dict[str, str]:
     """Why the implementations that are not yet known of were not chosen: they cannot, or else for the reason given."""
     return {name: i.refusal(call) or reason for name, i in IMPLEMENTATIONS.items() if name not in known}
-
-
-def _known_to_be(condition: Any) -> bool:
-    """The condition; False where it depends on a size that is left open in compilation or export."""
-    if not torch.compiler.is_compiling():
-        return bool(condition)
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    return statically_known_true(condition)
 
 
 def _mask_size(call: Call) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from relbias.attention.call import Call
@@ -35,3 +36,12 @@ class Implementation(ABC):
     @abstractmethod
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """The output, (B, H, N, D), and the weights, (B, H, N, M), if they are asked for."""
+
+
+def known_to_be(condition: Any) -> bool:
+    """The condition; False where it depends on a size that is left open in compilation or export."""
+    if not torch.compiler.is_compiling():
+        return bool(condition)
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)

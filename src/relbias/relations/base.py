@@ -141,6 +141,14 @@ def check_size(name: str, value: object, minimum: int) -> None:
         raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}")
 
 
+def as_integers(name: str, values: Any) -> Tensor:
+    """Integers in a dtype that torch computes with, or a ValueError; `name` is what the user called them."""
+    values = torch.as_tensor(values)
+    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
+        raise ValueError(f"{name} must be integers, got {values.dtype}; convert them with .long()")
+    return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
+
+
 def can_check_values(tensor: Tensor) -> bool:
     """Whether looking at values is free of surprises: on CPU and outside compilation and export."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -61,9 +61,10 @@ class Bins(Relation):
             raise ValueError(
                 f"the values of bins have shape ({self.num_bins},) or (B, {self.num_bins}), got {tuple(values.shape)}"
             )
-        if values.ndim == 2 and 1 not in (len(values), len(bins)) and len(values) != len(bins):
+        batches = bins.shape[0], values.shape[0] if values.ndim == 2 else 1  # len() would fix them in an exported graph
+        if 1 not in batches and batches[0] != batches[1]:
             raise ValueError(
-                f"bins have a batch of {len(bins)} and their values of {len(values)}; give the same batch size"
+                f"bins have a batch of {batches[0]} and their values of {batches[1]}; give the same batch size"
             )
         if can_check_values(bins) and bins.numel():
             low, high = int(bins.min()), int(bins.max())

@@ -68,7 +68,7 @@ class EdgePaths(Relation):
                 end.
         """
         paths = torch.as_tensor(paths)
-        if paths.dtype.is_floating_point or paths.dtype.is_complex or paths.dtype in (torch.bool, torch.uint8):
+        if paths.dtype.is_floating_point or paths.dtype.is_complex or not paths.dtype.is_signed:
             raise ValueError(f"paths must be signed integers, got {paths.dtype}; convert them with .long()")
         if paths.ndim not in (3, 4) or paths.shape[-1] != self.max_edges:
             raise ValueError(

@@ -84,7 +84,7 @@ class EdgeSets(Relation):
                 of range.
         """
         check_size("EdgeSets' num_tokens", num_tokens, 0)
-        sets = [self._sets(*graph, num_tokens) for graph in graphs]
+        sets = [self._sets(edge_index, types, num_tokens) for edge_index, types in graphs]
         if not sets:
             raise ValueError("EdgeSets.from_edges takes a list of at least one graph, got none")
         return EdgeSetsIndex(torch.stack(sets)[:, None], self.num_types)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relbias.relations.base import can_check_values, check_size
+from relbias.relations.base import as_integers, can_check_values, check_size
 
 
 def edge_types(edge_index: Tensor, types: Tensor, num_nodes: int, num_types: int, prefix_tokens: int = 0) -> Tensor:
@@ -53,10 +53,7 @@ def edge_types(edge_index: Tensor, types: Tensor, num_nodes: int, num_types: int
 
 def check_edges(edge_index: Tensor, types: Tensor, num_nodes: int, num_types: int) -> tuple[Tensor, Tensor]:
     """A graph's edges, (2, E) and (E,), as int64, or a ValueError that says what is wrong with them."""
-    edge_index, types = torch.as_tensor(edge_index), torch.as_tensor(types)
-    for name, values in (("edge_index", edge_index), ("the types of edges", types)):
-        if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
-            raise ValueError(f"{name} must be integers, got {values.dtype}; convert them with .long()")
+    edge_index, types = as_integers("edge_index", edge_index), as_integers("the types of edges", types)
     if edge_index.ndim != 2 or edge_index.shape[0] != 2 or types.shape != edge_index.shape[1:]:
         raise ValueError(
             f"edge_index has shape (2, E) and the types of edges (E,), got {tuple(edge_index.shape)} "

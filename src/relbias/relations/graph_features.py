@@ -117,7 +117,8 @@ def pairwise_distances(coordinates: Tensor) -> Tensor:
             f"coordinates have shape (N, S) or (B, N, S) and are floating, got {tuple(coordinates.shape)} "
             f"{coordinates.dtype}"
         )
-    return torch.cdist(coordinates, coordinates, compute_mode="donot_use_mm_for_euclid_dist")
+    points = coordinates.to(torch.promote_types(coordinates.dtype, torch.float32))  # torch has no half precision here
+    return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist").to(coordinates.dtype)
 
 
 def _as_adjacency(adjacency: Tensor) -> Tensor:

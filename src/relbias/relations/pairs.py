@@ -12,6 +12,7 @@ from relbias.relations.base import (
     ALL_ROWS,
     Index,
     Relation,
+    as_integers,
     can_check_values,
     check_size,
     num_prefix_codes,
@@ -135,9 +136,7 @@ class Hops(Relation):
 
 def as_pairs(name: str, values: Tensor) -> Tensor:
     """Integers given for pairs as (B or 1, H or 1, N, M), or a ValueError; `name` is what the user called them."""
-    values = torch.as_tensor(values)
-    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
-        raise ValueError(f"{name} must be integers, got {values.dtype}; convert them with .long()")
+    values = as_integers(name, values)
     if values.ndim not in (2, 3, 4):
         raise ValueError(f"{name} must have shape (N, M), (B, N, M) or (B, H, N, M), got {tuple(values.shape)}")
     if values.ndim == 4:

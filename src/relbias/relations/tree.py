@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relbias.relations.base import can_check_values, check_size
+from relbias.relations.base import as_integers, can_check_values, check_size
 
 
 def ancestor_codes(parents: Tensor, max_distance: int, drop_far: bool = False) -> Tensor:
@@ -89,9 +89,7 @@ def _as_parents(parents: Tensor, max_distance: int) -> tuple[Tensor, bool]:
     check_size("max_distance", max_distance, 0)
     if 2 * max_distance + 1 > torch.iinfo(torch.int16).max:
         raise ValueError(f"max_distance must be at most 16383, got {max_distance}")
-    parents = torch.as_tensor(parents)
-    if parents.dtype.is_floating_point or parents.dtype.is_complex or parents.dtype == torch.bool:
-        raise ValueError(f"parents must be integers, got {parents.dtype}; convert them with .long()")
+    parents = as_integers("parents", parents)
     if parents.ndim not in (1, 2):
         raise ValueError(f"parents must have shape (N,) or (B, N), got {tuple(parents.shape)}")
     n = parents.shape[-1]

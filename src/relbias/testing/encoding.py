@@ -220,9 +220,18 @@ class EncodingTestCase(CommonTestCase):
         torch.testing.assert_close(compiled(*inputs), module(*inputs))
 
     def test_exports(self) -> None:
+        """Over a pairwise relation for any number of items and tokens."""
         module, inputs = self.layer()
-        exported = torch.export.export(module.eval(), inputs)
+        sizes: Any = None
+        if isinstance(module, _WithPairs):
+            open_sizes = [dict.fromkeys(range(tensor.ndim), torch.export.Dim.AUTO) for tensor in inputs]
+            sizes = open_sizes[0], tuple(open_sizes[1:])
+        exported = torch.export.export(module.eval(), inputs, dynamic_shapes=sizes)
         torch.testing.assert_close(exported.module()(*inputs), module(*inputs))
+        if isinstance(module, _WithPairs):
+            x, values = torch.randn(BATCH, 12, HEADS * HEAD_DIM), self.pair_values(12, 12) or ()
+            others = [torch.cat((tensor, tensor)) for tensor in (x, *values)]
+            torch.testing.assert_close(exported.module()(*others), module(*others))
 
 
 class _WithPairs(nn.Module):
