@@ -64,7 +64,7 @@ def test_bad_options(options, message):
         ("shaw", {"max_distance": -1}, "max_distance must be an integer of at least 0, got -1"),
         ("rope", {"rotary_dim": 3}, "rotary_dim must be even, from 2 to the head size 8, got 3"),
         ("rope", {"rotary_dim": 10}, "from 2 to the head size 8, got 10"),
-        ("rope", {"base": 0.0}, "positive base, got 0.0"),
+        ("rope", {"base": 0.0}, "base must be a number above 0, got 0.0"),
         ("learned", {}, "max_length"),
     ],
 )

@@ -19,7 +19,7 @@ def make_attend(cope, scale):
     return attend
 
 
-@pytest.mark.parametrize("scale", [None, 0.7])
+@pytest.mark.parametrize("scale", [None, 0.7, 2])
 @pytest.mark.parametrize("num_kv_heads", [1, 3])
 def test_causal_layer(dtype, implementation, assert_same, scale, num_kv_heads):
     torch.manual_seed(0)

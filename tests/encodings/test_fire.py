@@ -97,7 +97,9 @@ def test_no_number_per_pair_and_unit():
     ("options", "message"),
     [
         ({"width": 0}, "'fire' width must be an integer of at least 1"),
-        ({"threshold": 0.0}, "a positive threshold"),
+        ({"threshold": 0.0}, "'fire' threshold must be a number above 0, got 0.0"),
+        ({"threshold": float("nan")}, "above 0, got nan"),
+        ({"threshold": "512"}, "above 0, got '512'"),
         ({"relation": Sequence(max_distance=4)}, r"takes Sequence\(\) unclipped"),
     ],
 )

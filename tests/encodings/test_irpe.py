@@ -115,6 +115,8 @@ def test_any_size_of_grid():
         ({"rpe_on": "kv", "mode": "bias"}, "no bias on v"),
         ({"ratio": 0.2}, "at least 0.5"),
         ({"ratio": float("nan")}, "at least 0.5"),
+        ({"ratio": float("inf")}, "at least 0.5, got inf"),
+        ({"rpe_on": 7}, "one or more of k, q and v.*got 7"),
     ],
 )
 def test_refusals(options, message):

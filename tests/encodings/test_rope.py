@@ -48,7 +48,7 @@ class TestRoPEPartial(TestRoPE):
 
 @pytest.mark.parametrize("rotary_dim", [0, 3, 18])
 def test_refuses_sizes_that_do_not_pair(rotary_dim):
-    with pytest.raises(ValueError, match="even"):
+    with pytest.raises(ValueError, match=r"even|rotary_dim must be an integer of at least 2, got 0"):
         RoPE(4, 16, rotary_dim=rotary_dim)
 
 

@@ -61,6 +61,12 @@ def test_time_by_frequency_with_a_base_for_each():
     torch.testing.assert_close(angles[frequency * 100 + time], torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("relation", [Grid(3, 4, prefix_tokens=1), Volume(2, 3, 2)])
+def test_the_transposed_index_turns_the_other_way(relation):
+    encoding = AxialRoPE(2, 8, relation)
+    assert torch.equal(encoding(relation().T).rotation.q_angles, -encoding(relation()).rotation.q_angles)
+
+
 def test_refuses_a_head_that_does_not_split():
     with pytest.raises(ValueError, match="multiple of 4"):
         AxialRoPE(4, 6, Grid(3, 3))
@@ -92,7 +98,8 @@ def test_any_size_of_volume():
             {"base": (10.0, 10.0, 10.0)},
             r"one for each of \('height', 'width'\); got \(10.0, 10.0, 10.0\)",
         ),
-        (8, Grid(2, 2), {"base": (10.0, 0.0)}, "positive base"),
+        (8, Grid(2, 2), {"base": (10.0, 0.0)}, "'rope_axial' base must be a number above 0, got 0.0"),
+        (8, Grid(2, 2), {"base": None}, "base must be a number above 0, got None"),
     ],
 )
 def test_refusals(head_dim, relation, options, message):

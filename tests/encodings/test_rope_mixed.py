@@ -68,7 +68,8 @@ def test_the_transposed_grid_turns_the_other_way():
     [
         (6, Grid(3, 3), {}, "'rope_mixed' has pairs in two directions: D must be a multiple of 4, got 6"),
         (8, Grid(3, 3, max_distance=1), {}, "takes a Grid unclipped"),
-        (8, Grid(3, 3), {"base": 0.0}, "positive base, got 0.0"),
+        (8, Grid(3, 3), {"base": 0.0}, "'rope_mixed' base must be a number above 0, got 0.0"),
+        (8, Grid(3, 3), {"base": math.nan}, "above 0, got nan"),
     ],
 )
 def test_refusals(head_dim, relation, options, message):

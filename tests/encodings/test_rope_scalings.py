@@ -162,24 +162,55 @@ def test_interleaved_is_half_split_with_the_dimensions_reordered(cls, interleave
     assert not torch.allclose(turned, other.rotate(x, other.q_angles))
 
 
+def test_yarn_slows_all_pairs_that_turn_too_seldom_and_keeps_all_that_turn_often():
+    """Where no pair lies on the ramp; but for the first pair, at which it begins at the earliest."""
+    plain = RoPE(1, 16, base=10.0)(Sequence()(5)).rotation.q_angles
+    seldom, often = (
+        YaRN(1, 16, factor=4.0, base=10.0, original_max_position_embeddings=n)(Sequence()(5)).rotation.q_angles
+        for n in (4, 10**6)
+    )
+    torch.testing.assert_close(seldom[..., 1:], plain[..., 1:] / 4)
+    torch.testing.assert_close(often, plain)
+
+
 @pytest.mark.parametrize(
     ("cls", "options", "message"),
     [
-        (LinearRoPE, {"factor": 0.5}, "'rope_linear' needs factor of at least 1, got 0.5"),
-        (LinearRoPE, {"factor": math.nan}, "factor of at least 1, got nan"),
-        (NTKRoPE, {"factor": 0}, "'rope_ntk' needs factor of at least 1, got 0"),
-        (NTKRoPE, {"rotary_dim": 2}, "rotary_dim of at least 4, got 2"),
-        (DynamicNTKRoPE, {"rotary_dim": 2}, "rotary_dim of at least 4, got 2"),
-        (DynamicNTKRoPE, {"factor": 0.9}, "factor of at least 1, got 0.9"),
-        (DynamicNTKRoPE, {"original_max_position_embeddings": 0}, "original_max_position_embeddings of at least 1"),
-        (YaRN, {"factor": 0.9}, "factor of at least 1"),
-        (YaRN, {"base": 1.0}, "base above 1, got 1.0"),
-        (YaRN, {"beta_fast": 1, "beta_slow": 2}, "beta_fast >= beta_slow > 0, .* got 1 and 2"),
-        (Llama3RoPE, {"factor": 0.9}, "factor of at least 1"),
-        (Llama3RoPE, {"low_freq_factor": 4.0}, "high_freq_factor above low_freq_factor.*got 4.0 and 4.0"),
+        (LinearRoPE, {"factor": 0.5}, "'rope_linear' factor must be a number of at least 1, got 0.5"),
+        (LinearRoPE, {"factor": math.nan}, "factor must be a number of at least 1, got nan"),
+        (LinearRoPE, {"factor": "4"}, "factor must be a number of at least 1, got '4'"),
+        (LinearRoPE, {"factor": True}, "factor must be a number of at least 1, got True"),
+        (LinearRoPE, {"factor": math.inf}, "factor must be a number of at least 1, got inf"),
+        (LinearRoPE, {"base": 0}, "'rope_linear' base must be a number above 0, got 0"),
+        (NTKRoPE, {"factor": 0}, "'rope_ntk' factor must be a number of at least 1, got 0"),
+        (NTKRoPE, {"rotary_dim": 2}, "rotary_dim must be an integer of at least 4, got 2"),
+        (DynamicNTKRoPE, {"rotary_dim": 2}, "rotary_dim must be an integer of at least 4, got 2"),
+        (DynamicNTKRoPE, {"factor": 0.9}, "factor must be a number of at least 1, got 0.9"),
+        (
+            DynamicNTKRoPE,
+            {"original_max_position_embeddings": 0},
+            "original_max_position_embeddings must be an integer of at least 1",
+        ),
+        (YaRN, {"factor": 0.9}, "factor must be a number of at least 1"),
+        (YaRN, {"base": 1.0}, "base must be a number above 1, got 1.0"),
+        (YaRN, {"beta_fast": 1, "beta_slow": 2}, "beta_fast must be a number of at least 2, got 1"),
+        (YaRN, {"beta_slow": 0}, "beta_slow must be a number above 0, got 0"),
+        (YaRN, {"mscale": -1.0}, "mscale must be a number of at least 0, got -1.0"),
+        (YaRN, {"mscale_all_dim": -9.0}, "mscale_all_dim must be a number of at least 0, got -9.0"),
+        (YaRN, {"attention_factor": -1.0}, "attention_factor must be a number above 0, got -1.0"),
+        (Llama3RoPE, {"factor": 0.9}, "factor must be a number of at least 1"),
+        (Llama3RoPE, {"low_freq_factor": 4.0}, "high_freq_factor must be a number above 4, got 4.0"),
+        (Llama3RoPE, {"low_freq_factor": -1}, "low_freq_factor must be a number of at least 0, got -1"),
         (LongRoPE, {"short_factor": [1.0] * 3}, "short_factor of 4 numbers above 0"),
-        (LongRoPE, {"long_factor": [1.0, 1.0, 0.0, 1.0]}, "long_factor of 4 numbers above 0"),
-        (LongRoPE, {"original_max_position_embeddings": 1}, "original_max_position_embeddings of at least 2, got 1"),
+        (LongRoPE, {"long_factor": [1.0, 1.0, 0.0, 1.0]}, "long_factor must be a number above 0, got 0.0"),
+        (LongRoPE, {"long_factor": 2.0}, "long_factor of 4 numbers above 0, got 2.0"),
+        (LongRoPE, {"attention_factor": 0}, "attention_factor must be a number above 0, got 0"),
+        (
+            LongRoPE,
+            {"original_max_position_embeddings": 1},
+            "original_max_position_embeddings must be an integer of at least 2, got 1",
+        ),
+        (LinearRoPE, {"rotary_dim": "8"}, "'rope_linear' rotary_dim must be an integer of at least 2, got '8'"),
         (LinearRoPE, {"rotary_dim": 3}, "'rope_linear' turns pairs of dimensions"),
         (YaRN, {"relation": Sequence(4)}, "'rope_yarn' turns by positions and takes Sequence"),
     ],

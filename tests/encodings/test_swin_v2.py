@@ -121,6 +121,7 @@ def test_the_paper_scale_is_a_parameter_where_it_is_used_and_only_there():
     [
         ({"width": 0}, "'swin_v2' width must be an integer of at least 1"),
         ({"pretrained_window": (8,)}, r"is \(height, width\), in patches"),
+        ({"pretrained_window": 8}, r"is \(height, width\), in patches, got 8"),
         ({"pretrained_window": (0, 8)}, "pretrained_window's height must be an integer of at least 1"),
         ({"relation": Grid(3, 3, max_distance=1)}, "takes a Grid unclipped"),
     ],

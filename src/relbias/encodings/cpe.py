@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias.encodings.absolute import InputEncoding
+from relbias.encodings.offsets import without_autocast
 from relbias.relations import Grid, GridIndex, Relation, SequenceIndex
 
 
@@ -65,7 +66,7 @@ class CPE(InputEncoding):
         dtype = torch.promote_types(torch.promote_types(x.dtype, self.weight.dtype), torch.float32)
         patches = x[:, index.prefix_tokens :].mT.unflatten(-1, (index.height, index.width)).to(dtype)
         weight, bias = self.weight.to(dtype), self.bias.to(dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             vectors = nn.functional.conv2d(patches, weight, bias, padding=1, groups=self.dim)
         return nn.functional.pad(vectors.flatten(2).mT, (0, 0, index.prefix_tokens, 0))
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from relbias.encodings.base import Encoding
 from relbias.encodings.offsets import without_autocast
 from relbias.relations import Relation, Sequence, SequenceIndex
-from relbias.relations.base import check_size
+from relbias.relations.base import check_number, check_size
 from relbias.terms import Terms
 
 _EPS = 1e-6  # added to the normaliser
@@ -71,8 +71,7 @@ class Fire(Encoding):
     ) -> None:
         super().__init__(num_heads, head_dim, relation, strength=strength, device=device, dtype=dtype)
         check_size("'fire' width", width, 1)
-        if threshold <= 0:
-            raise ValueError(f"'fire' needs a positive threshold, in positions, got {threshold}")
+        check_number("'fire' threshold", threshold, 0, above=True)
         if self.relation.max_distance is not None:
             raise ValueError(
                 f"'fire' is a function of the distance and takes Sequence() unclipped, got {self.relation!r}"

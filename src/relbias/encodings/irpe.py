@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from relbias.encodings import piecewise
 from relbias.encodings.base import Encoding
 from relbias.relations import Grid, GridIndex, Index, Relation
+from relbias.relations.base import check_number
 from relbias.terms import Entry, Terms
 
 Method = Literal["euclidean", "quantization", "cross", "product"]
@@ -91,14 +92,13 @@ class IRPE(Encoding):
         for what, value, known in (("method", method, get_args(Method)), ("mode", mode, get_args(Mode))):
             if value not in known:
                 raise ValueError(f"'irpe' has the {what}s {', '.join(known)}; got {value!r}")
-        if not rpe_on or set(rpe_on) - set("kqv") or len(set(rpe_on)) < len(rpe_on):
+        if not rpe_on or not isinstance(rpe_on, str) or set(rpe_on) - set("kqv") or len(set(rpe_on)) < len(rpe_on):
             raise ValueError(f"'irpe' is on one or more of k, q and v, as in \"qk\"; got {rpe_on!r}")
         if mode == "bias" and "v" in rpe_on:
             raise ValueError(
                 f"'irpe' has no bias on v, which adds vectors to values; got rpe_on={rpe_on!r} with mode='bias'"
             )
-        if not ratio >= 0.5:
-            raise ValueError(f"'irpe' needs a ratio of at least 0.5, below which all is one bucket; got {ratio}")
+        check_number("'irpe' ratio", ratio, 0.5)  # below it all is one bucket
         self.method, self.mode, self.rpe_on, self.ratio = method, mode, rpe_on, ratio
         largest = int(2 * ratio)
         self._buckets = {

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
 from relbias.relations import Relation, Sequence, SequenceIndex
+from relbias.relations.base import check_number, check_size
 from relbias.terms import Rotation, Terms
 
 
@@ -29,7 +30,7 @@ class RoPE(Encoding):
         dtype: of the strength.
 
     Raises:
-        ValueError: `rotary_dim` is odd or above D, or the relation is clipped.
+        ValueError: `rotary_dim` is odd or above D, `base` is not above 0, or the relation is clipped.
 
     Example:
         >>> encoding = RoPE(num_heads=8, head_dim=64, rotary_dim=32)
@@ -59,13 +60,13 @@ class RoPE(Encoding):
     ) -> None:
         super().__init__(num_heads, head_dim, relation, strength=strength, device=device, dtype=dtype)
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
-        if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
+        check_size(f"{self.label} rotary_dim", rotary_dim, 2)
+        if rotary_dim % 2 or rotary_dim > head_dim:
             raise ValueError(
                 f"{self.label} turns pairs of dimensions: rotary_dim must be even, from 2 to the head size {head_dim}, "
                 f"got {rotary_dim}"
             )
-        if base <= 0:
-            raise ValueError(f"{self.label} needs a positive base, got {base}")
+        check_number(f"{self.label} base", base, 0, above=True)
         if self.relation.num_codes is not None:
             raise ValueError(f"{self.label} turns by positions and takes Sequence() unclipped, got {self.relation!r}")
         self.base, self.rotary_dim, self.interleaved = base, rotary_dim, interleaved
@@ -90,12 +91,6 @@ class RoPE(Encoding):
         frequencies = self.frequencies(index.sign * keys)
         q_angles, k_angles = queries[:, None, :, None] * frequencies, keys[:, None, :, None] * frequencies
         return Terms(rotation=Rotation(q_angles, k_angles, self.interleaved, self.attention_factor))
-
-    def check_at_least(self, minimum: float, **options: float) -> None:
-        """Raise ValueError unless each of the options is a number of at least `minimum`."""
-        for name, value in options.items():
-            if not value >= minimum:
-                raise ValueError(f"{self.label} needs {name} of at least {minimum:g}, got {value!r}")
 
 
 def length_of(keys: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
 from relbias.relations import Grid, GridIndex, Relation, Volume, VolumeIndex
+from relbias.relations.base import check_number
 from relbias.terms import Rotation, Terms
 
 
@@ -71,8 +72,8 @@ class AxialRoPE(Encoding):
         self.bases = list(base) if isinstance(base, Numbers) else [base] * axes
         if len(self.bases) != axes:
             raise ValueError(f"'rope_axial' needs one base, or one for each of {self.relation.axes}; got {base}")
-        if not all(number > 0 for number in self.bases):
-            raise ValueError(f"'rope_axial' needs a positive base, got {base}")
+        for number in self.bases:
+            check_number("'rope_axial' base", number, 0, above=True)
         if self.relation.max_distance is not None:
             raise ValueError(
                 f"'rope_axial' turns by places and takes a {type(self.relation).__name__} unclipped, "

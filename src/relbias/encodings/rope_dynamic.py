@@ -7,6 +7,7 @@ from torch import Tensor
 
 from relbias.encodings.rope import RoPE, length_of
 from relbias.relations import Relation
+from relbias.relations.base import check_number, check_size
 
 
 class DynamicNTKRoPE(RoPE):
@@ -70,8 +71,9 @@ class DynamicNTKRoPE(RoPE):
             device=device,
             dtype=dtype,
         )
-        self.check_at_least(1, factor=factor, original_max_position_embeddings=original_max_position_embeddings)
-        self.check_at_least(4, rotary_dim=self.rotary_dim)
+        check_number(f"{self.label} factor", factor, 1)
+        check_size(f"{self.label} original_max_position_embeddings", original_max_position_embeddings, 1)
+        check_size(f"{self.label} rotary_dim", self.rotary_dim, 4)
         self.factor, self.original_max_position_embeddings = factor, original_max_position_embeddings
 
     def frequencies(self, keys: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from relbias.encodings.rope import RoPE
 from relbias.relations import Relation
+from relbias.relations.base import check_number
 
 
 class LinearRoPE(RoPE):
@@ -64,7 +65,7 @@ class LinearRoPE(RoPE):
             device=device,
             dtype=dtype,
         )
-        self.check_at_least(1, factor=factor)
+        check_number(f"{self.label} factor", factor, 1)
         self.factor = factor
 
     def frequencies(self, keys: Tensor) -> Tensor:

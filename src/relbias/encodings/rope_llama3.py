@@ -9,6 +9,7 @@ from torch import Tensor
 
 from relbias.encodings.rope import RoPE
 from relbias.relations import Relation
+from relbias.relations.base import check_number, check_size
 
 
 class Llama3RoPE(RoPE):
@@ -76,12 +77,10 @@ class Llama3RoPE(RoPE):
             device=device,
             dtype=dtype,
         )
-        self.check_at_least(1, factor=factor, original_max_position_embeddings=original_max_position_embeddings)
-        if not high_freq_factor > low_freq_factor >= 0:
-            raise ValueError(
-                f"{self.label} needs high_freq_factor above low_freq_factor, turns within L0; "
-                f"got {high_freq_factor} and {low_freq_factor}"
-            )
+        check_number(f"{self.label} factor", factor, 1)
+        check_size(f"{self.label} original_max_position_embeddings", original_max_position_embeddings, 1)
+        check_number(f"{self.label} low_freq_factor", low_freq_factor, 0)
+        check_number(f"{self.label} high_freq_factor", high_freq_factor, low_freq_factor, above=True)
         self.factor, self.original_max_position_embeddings = factor, original_max_position_embeddings
         self.low_freq_factor, self.high_freq_factor = low_freq_factor, high_freq_factor
 

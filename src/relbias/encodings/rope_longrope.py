@@ -10,6 +10,7 @@ from torch import Tensor
 
 from relbias.encodings.rope import RoPE, length_of
 from relbias.relations import Relation
+from relbias.relations.base import check_number, check_size
 
 
 class LongRoPE(RoPE):
@@ -38,8 +39,8 @@ class LongRoPE(RoPE):
         dtype: of the strength.
 
     Raises:
-        ValueError: a list has another length or a number that is not above 0, `factor` is below 1 or L0 below 2, or as
-            in :class:`RoPE`.
+        ValueError: a list has another length or a number that is not above 0, `factor` is below 1 or L0 below 2,
+            `attention_factor` is not above 0, or as in :class:`RoPE`.
 
     Example:
         >>> encoding = LongRoPE(num_heads=8, head_dim=4, long_factor=[1.0, 2.0], original_max_position_embeddings=8)
@@ -82,17 +83,20 @@ class LongRoPE(RoPE):
             device=device,
             dtype=dtype,
         )
-        self.check_at_least(1, factor=factor)
-        self.check_at_least(2, original_max_position_embeddings=original_max_position_embeddings)
+        check_number(f"{self.label} factor", factor, 1)
+        check_size(f"{self.label} original_max_position_embeddings", original_max_position_embeddings, 2)
         pairs = self.rotary_dim // 2
-        self.short_factor = [1.0] * pairs if short_factor is None else list(short_factor)
-        self.long_factor = [float(factor)] * pairs if long_factor is None else list(long_factor)
+        self.short_factor = [1.0] * pairs if short_factor is None else short_factor
+        self.long_factor = [float(factor)] * pairs if long_factor is None else long_factor
         for name, numbers in (("short_factor", self.short_factor), ("long_factor", self.long_factor)):
-            if len(numbers) != pairs or not all(number > 0 for number in numbers):
+            if not isinstance(numbers, Numbers) or len(numbers) != pairs:
                 raise ValueError(f"{self.label} needs a {name} of {pairs} numbers above 0, got {numbers}")
+            for number in numbers:
+                check_number(f"{self.label} {name}", number, 0, above=True)
         self.original_max_position_embeddings = original_max_position_embeddings
         computed = math.sqrt(1 + math.log(factor) / math.log(original_max_position_embeddings))
         self.attention_factor = computed if attention_factor is None else attention_factor
+        check_number(f"{self.label} attention_factor", self.attention_factor, 0, above=True)
 
     def frequencies(self, keys: Tensor) -> Tensor:
         short, long = (

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from relbias.encodings.base import Encoding
 from relbias.relations import Grid, GridIndex, Relation
+from relbias.relations.base import check_number
 from relbias.terms import Rotation, Terms
 
 
@@ -32,7 +33,7 @@ class MixedRoPE(Encoding):
         frequencies: (2, H, D / 2), in radians per patch along x and along y.
 
     Raises:
-        ValueError: D is not a multiple of 4, or the relation is clipped.
+        ValueError: D is not a multiple of 4, `base` is not above 0, or the relation is clipped.
 
     Example:
         >>> encoding = MixedRoPE(num_heads=3, head_dim=64, relation=Grid(14, 14, prefix_tokens=1))
@@ -59,8 +60,7 @@ class MixedRoPE(Encoding):
         super().__init__(num_heads, head_dim, relation, strength=strength, device=device, dtype=dtype)
         if head_dim % 4:
             raise ValueError(f"{self.label} has pairs in two directions: D must be a multiple of 4, got {head_dim}")
-        if base <= 0:
-            raise ValueError(f"{self.label} needs a positive base, got {base}")
+        check_number(f"{self.label} base", base, 0, above=True)
         if self.relation.max_distance is not None:
             raise ValueError(f"{self.label} turns by places and takes a Grid unclipped, got {self.relation!r}")
         self.base = base

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from relbias.encodings.rope import RoPE
 from relbias.relations import Relation
+from relbias.relations.base import check_number, check_size
 
 
 class NTKRoPE(RoPE):
@@ -66,8 +67,8 @@ class NTKRoPE(RoPE):
             device=device,
             dtype=dtype,
         )
-        self.check_at_least(1, factor=factor)
-        self.check_at_least(4, rotary_dim=self.rotary_dim)
+        check_number(f"{self.label} factor", factor, 1)
+        check_size(f"{self.label} rotary_dim", self.rotary_dim, 4)
         self.factor = factor
 
     def frequencies(self, keys: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from relbias.encodings.rope import RoPE
 from relbias.relations import Relation
+from relbias.relations.base import check_number, check_size
 
 
 class YaRN(RoPE):
@@ -42,7 +43,8 @@ class YaRN(RoPE):
         dtype: of the strength.
 
     Raises:
-        ValueError: `factor` or L0 is below 1, `beta_fast` is below `beta_slow`, or as in :class:`RoPE`.
+        ValueError: `factor` or L0 is below 1, `beta_fast` is below `beta_slow`, `attention_factor` is not
+            above 0, an mscale is below 0, or as in :class:`RoPE`.
 
     Example:
         >>> encoding = YaRN(num_heads=8, head_dim=64, factor=4.0)
@@ -86,17 +88,18 @@ class YaRN(RoPE):
             device=device,
             dtype=dtype,
         )
-        self.check_at_least(1, factor=factor, original_max_position_embeddings=original_max_position_embeddings)
-        if base <= 1:
-            raise ValueError(f"{self.label} needs a base above 1, got {base}")
-        if not beta_fast >= beta_slow > 0:
-            raise ValueError(
-                f"{self.label} needs beta_fast >= beta_slow > 0, turns within L0; got {beta_fast} and {beta_slow}"
-            )
+        check_number(f"{self.label} factor", factor, 1)
+        check_size(f"{self.label} original_max_position_embeddings", original_max_position_embeddings, 1)
+        check_number(f"{self.label} base", base, 1, above=True)
+        check_number(f"{self.label} beta_slow", beta_slow, 0, above=True)
+        check_number(f"{self.label} beta_fast", beta_fast, beta_slow)
+        check_number(f"{self.label} mscale", mscale, 0)
+        check_number(f"{self.label} mscale_all_dim", mscale_all_dim, 0)
         self.factor, self.original_max_position_embeddings = factor, original_max_position_embeddings
         self.beta_fast, self.beta_slow, self.truncate = beta_fast, beta_slow, truncate
         computed = self._amplitude(mscale) / self._amplitude(mscale_all_dim)
         self.attention_factor = computed if attention_factor is None else attention_factor
+        check_number(f"{self.label} attention_factor", self.attention_factor, 0, above=True)
 
     def _amplitude(self, mscale: float) -> float:
         return 0.1 * mscale * math.log(self.factor) + 1.0
@@ -111,7 +114,7 @@ class YaRN(RoPE):
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, self.rotary_dim - 1)
-        width = last - first if last != first else 0.001  # a step, where the ramp has no width
+        width = max(last - first, 0.001)  # a step, where the ramp has no width
         frequencies = super().frequencies(keys)
         pairs = torch.arange(len(frequencies), dtype=torch.float64, device=keys.device)
         slowed = ((pairs - first) / width).clamp(0, 1)

@@ -81,12 +81,12 @@ class SwinV2(Encoding):
         check_size("'swin_v2' width", width, 1)
         if self.relation.max_distance is not None:
             raise ValueError(f"'swin_v2' is a function of the offset and takes a Grid unclipped, got {self.relation!r}")
-        window = (self.relation.height, self.relation.width) if pretrained_window is None else tuple(pretrained_window)
-        if len(window) != 2:
+        window = (self.relation.height, self.relation.width) if pretrained_window is None else pretrained_window
+        if not isinstance(window, tuple | list) or len(window) != 2:
             raise ValueError(f"'swin_v2' pretrained_window is (height, width), in patches, got {pretrained_window!r}")
         check_size("'swin_v2' pretrained_window's height", window[0], 1)
         check_size("'swin_v2' pretrained_window's width", window[1], 1)
-        self.window, self.pretrained_window = window, pretrained_window
+        self.window, self.pretrained_window = tuple(window), pretrained_window
         # Not filled twice, so that a seed gives the same start as reset_parameters().
         like = {"device": self.device, "dtype": self._like.dtype}
         self.hidden = nn.utils.skip_init(nn.Linear, 2, width, **like)

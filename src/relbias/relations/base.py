@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -147,6 +149,13 @@ def as_integers(name: str, values: Any) -> Tensor:
     if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
         raise ValueError(f"{name} must be integers, got {values.dtype}; convert them with .long()")
     return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
+
+
+def check_number(name: str, value: object, minimum: float, *, above: bool = False) -> None:
+    """Raise ValueError unless `value` is a finite number of at least `minimum`, or `above` it; `name` as above."""
+    number = float(value) if isinstance(value, Real) else math.nan
+    if isinstance(value, bool) or not (minimum < number if above else minimum <= number) or math.isinf(number):
+        raise ValueError(f"{name} must be a number {'above' if above else 'of at least'} {minimum:g}, got {value!r}")
 
 
 def can_check_values(tensor: Tensor) -> bool:

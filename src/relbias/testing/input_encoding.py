@@ -66,6 +66,12 @@ class InputEncodingTestCase(CommonTestCase):
             out = self.make(torch.float32).embed(x, self.make_index(9, 9))
             self.assertEqual(out.dtype, dtype)
 
+    def test_embeds_on_the_meta_device(self) -> None:
+        encoding = self.make(torch.float32).to("meta")
+        n, _ = self.make_index(9, 9).shape
+        out = encoding.embed(torch.zeros(BATCH, n, HEADS * HEAD_DIM, device="meta"), self.make_index(9, 9))
+        self.assertEqual(out.shape, (BATCH, n, HEADS * HEAD_DIM))
+
     def test_compiles_without_graph_breaks(self) -> None:
         encoding, index = self.make(torch.float32), self.make_index(9, 9)
         x = torch.randn(BATCH, index.shape[0], HEADS * HEAD_DIM)
