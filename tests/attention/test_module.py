@@ -290,3 +290,24 @@ def test_every_implementation_and_every_encoding(name, implementation):
     x = torch.randn(2, 10, DIM)
     expected = layer(name, RELATIONS[name], implementation="reference")(x)
     torch.testing.assert_close(layer(name, RELATIONS[name], implementation=implementation)(x), expected)
+
+
+@pytest.mark.parametrize("implementation", ["auto", "reference", "folded", "blockwise"])
+@pytest.mark.parametrize("name", ["t5", "rope", "deberta", "wavlm"])
+def test_an_ensemble_by_vmap_is_its_members(name, implementation):
+    """Parameters of several layers in one call of torch.func, with their gradients."""
+    members = [rb.RelativeAttention(DIM, HEADS, name, implementation=implementation) for _ in range(2)]
+    x = torch.randn(2, 7, DIM)
+    parameters, buffers = torch.func.stack_module_state(members)
+
+    def call(parameters, buffers):
+        return torch.func.functional_call(members[0], (parameters, buffers), (x,), {"is_causal": True})
+
+    outs = torch.func.vmap(call)(parameters, buffers)
+    expected = torch.stack([member(x, is_causal=True) for member in members])
+    torch.testing.assert_close(outs, expected, rtol=0, atol=1e-6)
+    outs.square().sum().backward()
+    expected.square().sum().backward()
+    for key, stacked in parameters.items():
+        wanted = torch.stack([member.get_parameter(key).grad for member in members])
+        torch.testing.assert_close(stacked.grad, wanted, rtol=1e-4, atol=1e-5)

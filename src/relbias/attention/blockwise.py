@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from relbias.attention.call import Call
-from relbias.attention.implementation import Implementation, known_to_be
+from relbias.attention.implementation import Implementation, in_transform, known_to_be
 from relbias.attention.lookup import added_rows, value_rows
 from relbias.attention.masks import drop, hide, safe_softmax
 
@@ -41,17 +41,12 @@ class Blockwise(Implementation):
             return _block(call, q, k, slice(0, n)).to(dtype), None
         size = max(1, _LOGITS_PER_BLOCK // per_row)
         blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-        recompute = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not _in_transform()
+        recompute = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not in_transform()
         outs = [
             checkpoint(_block, call, q, k, rows, use_reentrant=False) if recompute else _block(call, q, k, rows)
             for rows in blocks
         ]
         return torch.cat(outs, dim=2).to(dtype), None
-
-
-def _in_transform() -> bool:
-    """Whether torch.func differentiates or maps this call, inside which nothing can be checkpointed."""
-    return torch._C._functorch.maybe_current_level() is not None
 
 
 def _block(call: Call, q: Tensor, k: Tensor, rows: slice) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from relbias.attention.call import Call
-from relbias.attention.implementation import Implementation
+from relbias.attention.implementation import Implementation, in_transform
 from relbias.attention.lookup import added_rows
 from relbias.attention.masks import empty_rows, hide
 from relbias.relations.base import ALL_ROWS
@@ -52,7 +52,13 @@ class Folded(Implementation):
             boolean = mask.dtype == torch.bool
             empty = ~mask.any(dim=-1, keepdim=True) if boolean else empty_rows(mask)
             mask = mask | empty if boolean else mask.masked_fill(empty, 0.0)
-        out = scaled_dot_product_attention(q, k, call.v, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
+        tensors, transformed = [q, k, call.v, mask], in_transform()
+        if transformed:
+            # vmap hides that the mask wants a gradient, which torch's kernel for four axes does not give.
+            tensors = [tensor[None] for tensor in tensors]
+        *qkv, mask = tensors
+        out = scaled_dot_product_attention(*qkv, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
+        out = out[0] if transformed else out
         return (out if empty is None else out.masked_fill(empty, 0.0)).to(dtype), None
 
 

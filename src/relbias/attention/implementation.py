@@ -45,3 +45,8 @@ def known_to_be(condition: Any) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(condition)
+
+
+def in_transform() -> bool:
+    """Whether torch.func differentiates or maps this call, outside of compilation."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is not None
