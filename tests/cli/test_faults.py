@@ -67,8 +67,9 @@ def test_a_full_disk(name, path, capsys):
 
 @pytest.fixture
 def signals():
-    """Lightning leaves SIGINT ignored after an interrupt."""
+    """Lightning leaves SIGINT ignored after an interrupt; a shell that starts a background process does so before."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
