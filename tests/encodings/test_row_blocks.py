@@ -1,9 +1,12 @@
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import relbias as rb
 from relbias.encodings import row_blocks
 from relbias.encodings.row_blocks import in_row_blocks
+from relbias.relations import Distances, EdgePaths, Features
+from relbias.testing import random_values
 
 
 @pytest.mark.parametrize("rows", [slice(None), slice(0, 7), slice(2, 6), slice(3, 3)])
@@ -49,3 +52,37 @@ def test_under_torch_func(monkeypatch):
     x = torch.randn(3, 2)
     grad = torch.func.grad(lambda w: in_row_blocks(lambda rows: x[rows] * w, slice(None), 3, 2).sum())
     torch.testing.assert_close(grad(torch.tensor(2.0)), x.sum())
+
+
+class _Largest(TorchDispatchMode):
+    """How many numbers the largest tensor has that is made."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.numbers = max(self.numbers, out.numel())
+        return out
+
+
+@pytest.mark.parametrize(
+    ("name", "relation", "options", "wide"),
+    [
+        ("feature_mlp", Features(2), {"width": 64}, 64),
+        ("gaussian_3d", Distances(2), {"num_kernels": 64}, 64),
+        ("graphormer_edges", EdgePaths(4, 40), {}, 40),
+    ],
+)
+def test_what_is_made_for_each_pair_is_in_memory_for_a_block(monkeypatch, name, relation, options, wide):
+    monkeypatch.setattr(row_blocks, "_NUMBERS_PER_BLOCK", 2**14)
+    batch, n = 2, 24
+    encoding, index = (
+        rb.create_encoding(name, 2, 4, relation, **options),
+        relation(*random_values(relation, batch, n, n)),
+    )
+    (entry,) = encoding(index).entries
+    with _Largest() as largest, torch.no_grad():
+        assert entry.b(slice(None)).shape == (batch, 2, n, n)
+    # The index's own numbers are there already.
+    assert largest.numbers <= max(2**14, index.shape[0] ** 2 * batch * 2) < batch * n * n * wide

@@ -96,6 +96,7 @@ def test_transposed():
         (lambda: EdgePaths(2, 1)(torch.tensor([[[2]]])), "from 0 to 1, and -1 after their end, got 2 to 2"),
         (lambda: EdgePaths(2, 1)(torch.tensor([[[-2]]])), "got -2 to -2"),
         (lambda: EdgePaths(2, 2)(torch.tensor([[[-1, 1]]])), "an edge after its end"),
+        (lambda: EdgePaths(2, 2)(torch.tensor([[[-1, 0]]])), "an edge after its end"),
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 3, dtype=torch.long)), r"\(N, M, 2\).*got \(1, 1, 3\)"),
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 2)), "signed integers, got torch.float32"),
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 2, dtype=torch.uint8)), "signed integers, got torch.uint8"),

@@ -145,3 +145,10 @@ def test_refusals(call, message):
 def test_distances_of_half_precision_are_rounded_once(dtype):
     places = torch.randn(5, 3).to(dtype)
     assert torch.equal(pairwise_distances(places), pairwise_distances(places.double()).to(dtype))
+
+
+def test_resistances_in_float32_are_rounded_once():
+    torch.manual_seed(0)
+    weights = torch.rand(30, 30).triu(1) ** 8 + 1e-6  # conductances of many magnitudes
+    adjacency = weights.triu(1) + weights.triu(1).T
+    assert torch.equal(resistance_distances(adjacency), resistance_distances(adjacency.double()).float())

@@ -81,3 +81,12 @@ def test_a_positional_relation_has_none(relation):
 def test_what_it_does_not_know_is_refused(part):
     with pytest.raises(ValueError, match="knows no tensors for HeadGroups"):
         random_values(HeadGroups((part, Pairs(2)), (1, 1)), 2, 4, 4)
+
+
+@pytest.mark.parametrize("relation", [*CODED, *UNCODED], ids=str)
+def test_an_index_moves_with_all_its_tensors(relation):
+    index = relation(*random_values(relation, 2, 4, 4)).to("meta")
+    parts = getattr(index, "indices", (index,))
+    tensors = [value for part in parts for value in vars(part).values() if isinstance(value, torch.Tensor)]
+    assert tensors
+    assert all(tensor.is_meta for tensor in tensors)
