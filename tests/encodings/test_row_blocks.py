@@ -10,7 +10,7 @@ from relbias.testing import random_values
 
 
 @pytest.mark.parametrize("rows", [slice(None), slice(0, 7), slice(2, 6), slice(3, 3)])
-@pytest.mark.parametrize("numbers", [1, 8, 9, 1000])
+@pytest.mark.parametrize("numbers", [1, 8, 9, 12, 1000])
 def test_blocks_equal_the_whole(monkeypatch, rows, numbers):
     monkeypatch.setattr(row_blocks, "_NUMBERS_PER_BLOCK", numbers)
     torch.manual_seed(0)
