@@ -24,7 +24,8 @@ OFFSETS = rb.relations.Sequence(max_distance=2)
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
-@pytest.fixture(params=rb.list_implementations())
+# flex has no backward pass on CPU.
+@pytest.fixture(params=[name for name in rb.list_implementations() if name != "flex"])
 def implementation(request):
     return request.param
 

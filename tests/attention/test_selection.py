@@ -87,9 +87,15 @@ def test_auto_prefers_the_fused_kernel(name, chosen):
     q, k, v = qkv()
     explanation = rb.explain(q, k, v, term(name))
     assert explanation.chosen == chosen
-    assert set(explanation.reasons) == set(NAMES) - {chosen}
+    assert set(explanation.reasons) == {*NAMES, "flex"} - {chosen}
     for other, reason in explanation.reasons.items():
-        assert reason.startswith(REFUSED.get((other, name), f"{chosen} comes first"))
+        expected = f"{chosen} comes first"
+        if other == "flex":
+            expected = {
+                "V": "the term V acts on the values",
+                "function": "FlexAttention has no backward pass on CPU",
+            }.get(name, '"auto" never compiles')
+        assert reason.startswith(REFUSED.get((other, name), expected))
 
 
 @pytest.mark.parametrize("name", ["b", "K", "Q", "u", "w", "g", "dense"])
@@ -152,7 +158,7 @@ def test_an_explanation_reads_as_text():
     assert lines[1].startswith("  not folded: the term V")
     assert lines[2] == "  not reference: blockwise comes first"
     asked = rb.explain(q, k, v, implementation="blockwise")
-    assert asked.reasons == {"folded": "blockwise was asked for", "reference": "blockwise was asked for"}
+    assert asked.reasons == dict.fromkeys(("folded", "reference", "flex"), "blockwise was asked for")
 
 
 def test_unknown_names_answer_with_the_nearest():
@@ -160,7 +166,9 @@ def test_unknown_names_answer_with_the_nearest():
     for call in (rb.relative_attention, rb.explain):
         with pytest.raises(ValueError, match="no implementation 'blockwize'; did you mean 'blockwise'"):
             call(q, k, v, implementation="blockwize")
-        with pytest.raises(ValueError, match="no implementation 'cuda'; known: auto, blockwise, folded, reference"):
+        with pytest.raises(
+            ValueError, match="no implementation 'cuda'; known: auto, blockwise, flex, folded, reference"
+        ):
             call(q, k, v, implementation="cuda")
 
 
@@ -173,7 +181,7 @@ def test_explain_and_supports_check_the_call_as_attention_does():
 
 
 def test_the_list_is_in_the_order_of_auto():
-    assert rb.list_implementations() == NAMES
+    assert rb.list_implementations() == [*NAMES, "flex"]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_given_positions(name, batch):
     outs = [
         rb.relative_attention(q, k, k, rb.Terms.of(entry), implementation=implementation)
         for implementation in rb.list_implementations()
+        if implementation != "flex"  # which takes no float64
     ]
     for out in outs:
         assert math.isfinite(float(out.detach().sum()))

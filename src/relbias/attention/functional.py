@@ -14,6 +14,7 @@ from torch import Tensor
 from relbias._nearest import nearest
 from relbias.attention.blockwise import Blockwise
 from relbias.attention.call import Call
+from relbias.attention.flex import Flex
 from relbias.attention.folded import Folded
 from relbias.attention.implementation import Implementation, known_to_be
 from relbias.attention.masks import Window
@@ -21,11 +22,13 @@ from relbias.attention.observe import notify
 from relbias.attention.reference import Reference
 from relbias.terms import Terms
 
-IMPLEMENTATIONS: Mapping[str, Implementation] = {i.name: i for i in (Folded(), Blockwise(), Reference())}
+IMPLEMENTATIONS: Mapping[str, Implementation] = {i.name: i for i in (Folded(), Blockwise(), Reference(), Flex())}
 """By name, in the order in which "auto" tries them."""
 
 _LARGEST_MASK = 2**24
 """Up to how many numbers "auto" lets a mask have: 64 MiB in float32."""
+
+_NEVER_COMPILES = '"auto" never compiles; name it to have it'
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,11 @@ class Explanation:
 
 
 def list_implementations() -> list[str]:
-    """The names of the implementations, in the order in which "auto" tries them.
+    """The names of the implementations, in the order in which "auto" tries them; it leaves out those that compile.
 
     Example:
         >>> list_implementations()
-        ['folded', 'blockwise', 'reference']
+        ['folded', 'blockwise', 'reference', 'flex']
     """
     return list(IMPLEMENTATIONS)
 
@@ -58,11 +61,11 @@ def _explain(call: Call, implementation: str) -> Explanation:
     if implementation == "auto":
         reasons: dict[str, str] = {}
         for name, candidate in IMPLEMENTATIONS.items():
-            reason = candidate.refusal(call)
+            reason = candidate.refusal(call) or (_NEVER_COMPILES if candidate.compiles else None)
             if reason is None and name == "folded" and known_to_be(_mask_size(call) > _LARGEST_MASK):
                 reason = f"its mask would have {_mask_size(call)} numbers, more than {_LARGEST_MASK}"
             if reason is None:
-                return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}))
+                return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}, auto=True))
             reasons[name] = reason
     if implementation not in IMPLEMENTATIONS:
         names = ["auto", *IMPLEMENTATIONS]
@@ -73,9 +76,13 @@ def _explain(call: Call, implementation: str) -> Explanation:
     return Explanation(implementation, _others(call, f"{implementation} was asked for", {implementation}))
 
 
-def _others(call: Call, reason: str, known: set[str]) -> dict[str, str]:
+def _others(call: Call, reason: str, known: set[str], *, auto: bool = False) -> dict[str, str]:
     """Why the implementations that are not yet known of were not chosen: they cannot, or else for the reason given."""
-    return {name: i.refusal(call) or reason for name, i in IMPLEMENTATIONS.items() if name not in known}
+    return {
+        name: i.refusal(call) or (_NEVER_COMPILES if i.compiles and auto else reason)
+        for name, i in IMPLEMENTATIONS.items()
+        if name not in known
+    }
 
 
 def _mask_size(call: Call) -> int:
@@ -135,7 +142,7 @@ def relative_attention(
         dropout_p: the probability of dropping an attention weight.
         scale: c, a number or (H,); D^-0.5 by default.
         normalize: whether q and k are L2-normalised first.
-        implementation: "reference", "folded", "blockwise", or "auto" to choose one; see `explain`.
+        implementation: "reference", "folded", "blockwise", "flex", or "auto" to choose one; see `explain`.
         return_weights: also return the weights, after dropout.
 
     Returns:
@@ -206,6 +213,7 @@ def explain(
         reference
           not folded: scaled_dot_product_attention does not return weights
           not blockwise: the weights of all queries are never in memory together
+          not flex: FlexAttention does not return weights
     """
     known = inspect.signature(relative_attention).parameters
     for name in arguments:

@@ -16,6 +16,8 @@ class Implementation(ABC):
     """A way to compute the equation. It knows terms and masks, never an encoding's name."""
 
     name: ClassVar[str]
+    compiles: ClassVar[bool] = False
+    """Whether a call compiles, which "auto" never does."""
 
     def supports(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms | None = None, **arguments: Any) -> str | None:
         """Why a call cannot be computed this way; None if it can.

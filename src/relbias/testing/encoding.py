@@ -10,12 +10,15 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import relbias as rb
 from relbias.attention.functional import IMPLEMENTATIONS
 from relbias.relations import Index, Relation
 from relbias.testing.cases import BATCH, CASES, HEAD_DIM, HEADS, Case
 from relbias.testing.common import CommonTestCase
+
+NOT_COMPILED = [name for name, implementation in IMPLEMENTATIONS.items() if not implementation.compiles]
 
 
 class EncodingTestCase(CommonTestCase):
@@ -121,7 +124,7 @@ class EncodingTestCase(CommonTestCase):
             low = case.low_precision
             encoding = self.make(dtype=torch.float32 if case.autocast else case.dtype)
             exact = self.run_case(Case(case.name), "reference", copy.deepcopy(encoding).double(), index, inputs)
-            for name in IMPLEMENTATIONS:
+            for name in NOT_COMPILED:
                 if name in self.refused or (name == "reference" and low is None):
                     continue
                 # A few blocks, the last one smaller, wherever there is more than one query.
@@ -145,8 +148,8 @@ class EncodingTestCase(CommonTestCase):
         for case, index, inputs in self.cases():
             q, k, v, _ = inputs
             arguments = case.arguments(*index.shape)
-            for name, implementation in IMPLEMENTATIONS.items():
-                reason = implementation.supports(q, k, v, self.terms(encoding, index), **arguments)
+            for name in NOT_COMPILED:
+                reason = IMPLEMENTATIONS[name].supports(q, k, v, self.terms(encoding, index), **arguments)
                 with self.subTest(case=case.name, implementation=name):
                     if name not in self.refused:
                         self.assertIsNone(reason)
@@ -154,6 +157,27 @@ class EncodingTestCase(CommonTestCase):
                     self.assertIn(self.refused[name], reason or "")
                     with self.assertRaisesRegex(ValueError, self.refused[name]):
                         rb.relative_attention(q, k, v, self.terms(encoding, index), implementation=name, **arguments)
+
+    def test_flex_infers_as_the_reference(self) -> None:
+        # Uncompiled, which computes the same on CPU; there it has no backward pass.
+        uncompiled = (
+            mock.patch("relbias.attention.flex._kernel", return_value=flex_attention),
+            mock.patch("torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
+        )
+        encoding = self.make(torch.float32)
+        for case in (Case("causal"), Case("padding", n=5, m=11)):
+            index = self.make_index(case.n, case.m)
+            q, k, v, _ = (x.float() for x in case.inputs(*index.shape))
+            arguments = case.arguments(*index.shape)
+            with self.subTest(case=case.name), torch.no_grad(), uncompiled[0], uncompiled[1]:
+                terms = self.terms(encoding, index)
+                if "V" in terms.names:
+                    with self.assertRaisesRegex(ValueError, "V acts on the values"):
+                        rb.relative_attention(q, k, v, terms, implementation="flex", **arguments)
+                    continue
+                out = rb.relative_attention(q, k, v, terms, implementation="flex", **arguments)
+                expected = rb.relative_attention(q, k, v, terms, implementation="reference", **arguments)
+                torch.testing.assert_close(out, expected, rtol=0, atol=2e-5)
 
     def test_half_precision_has_the_angles_and_biases_of_float32(self) -> None:
         for dtype in (torch.bfloat16, torch.float16):
@@ -179,7 +203,7 @@ class EncodingTestCase(CommonTestCase):
         index = self.make_index(9, 9)
         q, k, v, grad = Case("zero").inputs(*index.shape)
         encoding.zero_()
-        for name in IMPLEMENTATIONS:
+        for name in NOT_COMPILED:
             if name in self.refused:
                 continue
             with self.subTest(implementation=name), torch.no_grad():
