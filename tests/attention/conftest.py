@@ -10,6 +10,7 @@ from torch import Tensor
 
 import relbias as rb
 from relbias.attention import blockwise
+from relbias.attention.blocks import plain
 
 
 @pytest.fixture(params=["reference", "folded", "blockwise"])
@@ -20,7 +21,8 @@ def implementation(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes blockwise take few queries at a time, so that several blocks are joined."""
-    monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", 48)
+    monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", 10)
+    monkeypatch.setattr(plain, "_LOGITS_PER_BLOCK", 48)
 
 
 @pytest.fixture

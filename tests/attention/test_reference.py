@@ -211,17 +211,6 @@ def test_equals_reference(tensors, codes, outcome, implementation, names, normal
     assert_close(ours, expected, leaf_names)
 
 
-def test_blockwise_joins_several_blocks(tensors, codes, small_blocks, monkeypatch):
-    from relbias.attention import blockwise
-
-    seen = []
-    block = blockwise._block
-    monkeypatch.setattr(blockwise, "_block", lambda call, q, k, rows: seen.append(rows) or block(call, q, k, rows))
-    terms, _ = terms_of(tensors, codes, TERMS)
-    rb.relative_attention(tensors["q"], tensors["k"], tensors["v"], terms, implementation="blockwise")
-    assert seen == [slice(0, 1), slice(1, 2), slice(2, 3)]
-
-
 def test_values_of_another_size_than_keys(draw, codes):
     q, k, v, table = draw(B, H, N, D), draw(B, H, M, D), draw(B, H, M, 7), draw(H, R, 7)
     terms = rb.Terms(V=table, index=rb.relations.Pairs(R)(codes))

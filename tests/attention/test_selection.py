@@ -207,7 +207,7 @@ def test_explain_names_the_nearest_argument():
 
 
 def test_block_by_block_under_torch_func(monkeypatch):
-    monkeypatch.setattr("relbias.attention.blockwise._LOGITS_PER_BLOCK", 10)
+    monkeypatch.setattr("relbias.attention.blocks.plain._LOGITS_PER_BLOCK", 10)
     q, k, v = qkv()
 
     def loss(q, implementation):

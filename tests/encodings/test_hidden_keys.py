@@ -29,7 +29,8 @@ def hidden_from(mask, i, n):
 @pytest.fixture(params=[name for name in rb.list_implementations() if name != "flex"])
 def implementation(request, monkeypatch):
     """Its name; where it works block by block, there are a few blocks."""
-    monkeypatch.setattr("relbias.attention.blockwise._LOGITS_PER_BLOCK", 3 * 2 * HEADS * TOKENS)
+    monkeypatch.setattr("relbias.attention.blockwise._LOGITS_PER_BLOCK", 3 * TOKENS)
+    monkeypatch.setattr("relbias.attention.blocks.plain._LOGITS_PER_BLOCK", 3 * 2 * HEADS * TOKENS)
     return request.param
 
 

@@ -1,26 +1,33 @@
-"""A block of queries at a time, recomputed in the backward pass."""
+"""A block of logits at a time, recomputed in the backward pass."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from relbias.attention.blocks.forward import forward
+from relbias.attention.blocks.function import BlockwiseFunction
+from relbias.attention.blocks.plain import attend_plainly
+from relbias.attention.blocks.plan import plan_call, unplanned
 from relbias.attention.call import Call
-from relbias.attention.implementation import Implementation, in_transform, known_to_be
-from relbias.attention.lookup import added_rows, value_rows
-from relbias.attention.masks import drop, hide, safe_softmax
+from relbias.attention.implementation import Implementation, in_transform
 
-_LOGITS_PER_BLOCK = 2**21
-"""How many logits of all items and heads a block has: 8 MiB in float32."""
+_LOGITS_PER_BLOCK = 2**20
+"""About how many logits a block has: 512 KiB in float32."""
 
 
 class Blockwise(Implementation):
     """The exact softmax of a block of queries over all keys, one block after the other.
 
-    The backward pass computes each block again, so that a block's N x M part is the largest thing in memory, in
+    The backward pass computes each block again, so that a block's n x M part is the largest thing in memory, in
     training too (under torch.func every block is kept). In a compiled or exported graph with open sizes all queries are
-    one block. Half precision is computed in float32.
+    one block. It cannot be differentiated twice. Half precision is computed
+    in float32.
+
+    A bias that is a function of the diagonal is read from N + M - 1 numbers and its gradient summed along the
+    diagonals; the products of q with K, and of the weights with V, are products of matrices over diagonals as well.
+    Codes without such a structure are gathered and scattered. A bias that is a function of the rows, a gated matrix
+    and dropout, and whatever is compiled, exported or transformed by torch.func, goes block by block through autograd.
     """
 
     name = "blockwise"
@@ -33,33 +40,16 @@ class Blockwise(Implementation):
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         dtype = call.q.dtype
         call = call.converted(call.dtype).with_normalized().with_all_heads()
-        q, k = call.rotated()
-        batch, heads, n, _ = q.shape
-        per_row = batch * heads * k.shape[2]
-        # Blocks are counted, which would fix the sizes that a compiled or exported graph leaves open.
-        if not known_to_be(n * per_row > _LOGITS_PER_BLOCK):
-            return _block(call, q, k, slice(0, n)).to(dtype), None
-        size = max(1, _LOGITS_PER_BLOCK // per_row)
-        blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-        recompute = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not in_transform()
-        outs = [
-            checkpoint(_block, call, q, k, rows, use_reentrant=False) if recompute else _block(call, q, k, rows)
-            for rows in blocks
-        ]
-        return torch.cat(outs, dim=2).to(dtype), None
+        if _needs_autograd(call):
+            return attend_plainly(call).to(dtype), None
+        plan, tensors = plan_call(call)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+            return BlockwiseFunction.apply(plan, _LOGITS_PER_BLOCK, *tensors).to(dtype), None
+        return forward(plan, tensors, _LOGITS_PER_BLOCK)[0].to(dtype), None
 
 
-def _block(call: Call, q: Tensor, k: Tensor, rows: slice) -> Tensor:
-    """The output of some rows, (B, H, n, D); q and k are the turned ones."""
-    logits = (q[:, :, rows] * call.factor()) @ k.mT
-    for part in (added_rows(call, rows), call.masks.added(rows, q.dtype)):
-        if part is not None:
-            logits = logits + part
-    logits = hide(logits, call.masks.allowed(rows, q.device))
-    weights = safe_softmax(logits) if call.may_hide else logits.softmax(dim=-1)
-    weights = drop(weights, q.shape[2], rows, call.dropout_p)
-    out = weights @ call.v
-    for entry in call.terms.entries:
-        if entry.V is not None:
-            out = out + value_rows(entry.V, entry, weights, rows)
-    return out
+def _needs_autograd(call: Call) -> bool:
+    """Whether a call is not for the function of our own."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or in_transform() or call.q.device.type == "meta":
+        return True
+    return 0 in (*call.q.shape, *call.k.shape, call.v.shape[3]) or unplanned(call)

@@ -65,6 +65,13 @@ class Masks:
             allowed = allowed & part
         return allowed
 
+    def visible(self, rows: slice) -> slice:
+        """The keys that the causal mask and the window leave to at least one of some rows; the stop may be too low."""
+        first, last = rows.start + self.m - self.n, rows.stop - 1 + self.m - self.n
+        left, right = (self.m + self.n, self.m + self.n) if self.window is None else self.window
+        right = 0 if self.is_causal else right
+        return slice(max(0, first - left), min(self.m, last + right + 1))
+
     def added(self, rows: slice, dtype: torch.dtype) -> Tensor | None:
         """What a float mask adds to the logits of some rows, (B or 1, H or 1, n, M) in a dtype, or None."""
         if self.attn_mask is None or self.attn_mask.dtype == torch.bool:

@@ -1,0 +1,1 @@
+"""The parts of `blockwise`: how one block of logits is made, and what its gradient gives."""

@@ -1,0 +1,85 @@
+"""The gradients of a plan, from its blocks computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from relbias.attention.blocks.forward import blocks, exp_, fill
+from relbias.attention.blocks.plan import Plan
+from relbias.attention.blocks.tile import Tile
+from relbias.attention.blocks.work import Work
+
+
+def backward(
+    plan: Plan,
+    tensors: Sequence[Tensor],
+    out: Tensor,
+    lse: Tensor,
+    grad: Tensor,
+    wanted: Sequence[bool],
+    size: int,
+) -> list[Tensor | None]:
+    """The gradients of a plan's tensors.
+
+    With the weights P = exp(s - lse) and their gradient G_ij = grad_i . (v_j + V[r_ij]) - grad_i . out_i, that
+    of the logits is dS = P G. What is subtracted in a row of s or G is one more column in its product of matrices, so
+    that a block needs one pass for each of: the bias, exp(s), P G, and the sums along the diagonals.
+
+    Args:
+        plan: of the call.
+        tensors: that it refers to.
+        out: (B, H, N, Dv).
+        lse: (B, H, N), as `forward` gives it.
+        grad: (B, H, N, Dv), the gradient of the output.
+        wanted: which of the tensors' gradients are wanted.
+        size: how many logits a block has, about.
+
+    Returns:
+        One for each tensor; None where it is not wanted.
+    """
+    q, k, v = tensors[:3]
+    work = Work(tensors, wanted)
+    grad = grad.contiguous()
+    longer_q = torch.cat((q, -lse[..., None]), dim=3)
+    longer_k = torch.cat((k, k.new_ones(*k.shape[:3], 1)), dim=3)
+    longer_grad = torch.cat((grad, -(grad * out).sum(3, keepdim=True)), dim=3)
+    longer_v = torch.cat((v, v.new_ones(*v.shape[:3], 1)), dim=3)
+    skews = any(part.skews for part in (*plan.parts, *plan.values))
+    weights, change = Tile(q, skews), Tile(q, skews)
+    values_wanted = any(work.grads[table.rows] is not None for table in plan.values)
+    logits_wanted = any(x is not None for number, x in enumerate(work.grads) if number != 2)
+    grad_q, grad_k, grad_v = work.grads[:3]
+    for block in blocks(plan, work, size):
+        fill(plan, work, weights, block, block.of_queries(longer_q), block.of_keys(longer_k))
+        exp_(weights.flat)
+        some = block.of_queries(grad)
+        if grad_v is not None:
+            block.of_keys(grad_v).baddbmm_(weights.flat.mT, some)
+        if values_wanted:
+            weights.clear_padding()
+            for table in plan.values:
+                table.pull(work, weights, block, some, None)
+        if not logits_wanted:
+            continue
+        change.take(block)
+        blank = True
+        for table in sorted(plan.values, key=lambda table: not table.skews):
+            table.scores(work, tensors[table.rows], some, change, block, blank)
+            blank = False
+        product = (block.of_queries(longer_grad), block.of_keys(longer_v).mT)
+        torch.baddbmm(change.flat, *product, beta=0 if blank else 1, out=change.flat)
+        if plan.values:
+            change.clear_padding()
+        change.flat.mul_(weights.flat)
+        if grad_q is not None:
+            block.of_queries(grad_q).baddbmm_(change.flat, block.of_keys(k))
+        if grad_k is not None:
+            block.of_keys(grad_k).baddbmm_(change.flat.mT, block.of_queries(q))
+        for part in plan.parts:
+            part.collect(work, change, block)
+    for part in plan.parts:
+        part.finish(work)
+    return work.grads

@@ -1,0 +1,161 @@
+"""Parts whose codes have no structure: gathered, and reduced by scattering into the codes of a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from relbias.attention.blocks.part import Part
+from relbias.attention.blocks.tile import Block, Tile, reduced
+from relbias.attention.blocks.work import Work
+from relbias.relations import Index
+
+
+def _codes(work: Work, index: Index, block: Block, device: torch.device) -> Tensor:
+    """(B' or 1, H' or 1, n, m), made once for the rows."""
+    codes = work.kept(("codes", id(index)), block.rows, lambda: index.codes(block.rows, device))
+    return block.shared(codes)[..., block.keys]
+
+
+@dataclass(frozen=True)
+class CodedBias(Part):
+    """A number for each code.
+
+    Args:
+        table: the number of the tensor (B or 1, H or 1, R).
+        index: gives the codes.
+    """
+
+    table: int
+    index: Index
+
+    def per_item(self, work: Work) -> bool:
+        return work.tensors[self.table].shape[0] > 1 or self.index.batch_heads[0] > 1
+
+    def _values(self, work: Work, block: Block) -> Tensor:
+        table = block.shared(work.tensors[self.table])
+        codes = _codes(work, self.index, block, table.device)
+        b, h = (max(x, y) for x, y in zip(table.shape[:2], codes.shape[:2], strict=True))
+        if b == 1 and codes.shape[1] == 1:
+            return table[0].index_select(1, codes.flatten()).view(b, h, *codes.shape[2:])
+        flat = codes.flatten(2).expand(b, h, -1)
+        return table.expand(b, h, -1).gather(2, flat).view(b, h, *codes.shape[2:])
+
+    def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
+        if self.per_item(work):
+            values = self._values(work, block)
+        else:
+            state = (block.rows, block.heads)
+            values = work.kept(("bias", self.table), state, lambda: self._values(work, block))
+        if blank:
+            tile.values.copy_(values)
+        else:
+            tile.values.add_(values)
+
+    def collect(self, work: Work, tile: Tile, block: Block) -> None:
+        grad = work.grads[self.table]
+        if grad is None:
+            return
+        change = tile.values
+        if not self.per_item(work):
+            # The items are summed first: adding is several times faster than scattering.
+            change = change.sum(0, keepdim=True)
+            state = (block.rows, block.heads)
+            total = work.kept(("sum", self.table), state, lambda: torch.zeros_like(change))
+            change = total.add_(change)
+            if block.items.stop < work.tensors[0].shape[0]:
+                return
+        codes = _codes(work, self.index, block, change.device)
+        shape = torch.Size(max(x, y) for x, y in zip(grad.shape[:2], codes.shape[:2], strict=True))
+        change = reduced(change, shape).flatten(2)
+        part = change.new_zeros(*change.shape[:2], grad.shape[2])
+        part.scatter_add_(2, codes.flatten(2).expand(change.shape), change)
+        block.shared(grad).add_(reduced(part, grad.shape))
+
+
+@dataclass(frozen=True)
+class CodedTable:
+    """A vector for each code.
+
+    Args:
+        rows: the number of the tensor (B or 1, H or 1, R, D).
+        index: gives the codes.
+    """
+
+    rows: int
+    index: Index
+
+    skews: ClassVar[bool] = False
+
+    def scores(self, work: Work, table: Tensor, x: Tensor, tile: Tile, block: Block, blank: bool) -> None:
+        """Add x_i . table[r_ij] to a block, or write it; x is (B' H', n, D) and table (B or 1, H or 1, R, D)."""
+        products = (x @ block.tables(table).mT).unflatten(0, block.shape[:2])
+        part = products.gather(3, _codes(work, self.index, block, x.device).expand(block.shape))
+        if blank:
+            tile.values.copy_(part)
+        else:
+            tile.values.add_(part)
+
+    def pull(self, work: Work, tile: Tile, block: Block, x: Tensor | None, target: Tensor | None) -> None:
+        """Read a block A backwards: sum_j A_ij table[r_ij] for the queries, sum_ij A_ij x_i by code for the table.
+
+        Args:
+            work: has the table, and its gradient if that is wanted.
+            tile: A.
+            block: the block.
+            x: (B' H', n, D), by which the table was multiplied.
+            target: (B' H', n, D), to which the queries' sums are added, or None.
+        """
+        table, grad = work.tensors[self.rows], work.grads[self.rows]
+        codes = _codes(work, self.index, block, table.device).expand(block.shape)
+        mass = table.new_zeros(*block.shape[:3], table.shape[2]).scatter_add_(3, codes, tile.values).flatten(0, 1)
+        if target is not None:
+            target.baddbmm_(mass, block.tables(table))
+        if grad is not None and x is not None:
+            block.shared(grad).add_(reduced((mass.mT @ x).unflatten(0, block.shape[:2]), grad.shape))
+
+
+@dataclass(frozen=True)
+class CodedKeys(Part):
+    """k_j . table[r_ij], from the products of k with the table, (B, H, R, M), which are kept for all blocks.
+
+    Args:
+        keys: the number of the tensor (B, H, M, D).
+        rows: the number of the tensor (B or 1, H or 1, R, D).
+        index: gives the codes.
+    """
+
+    keys: int
+    rows: int
+    index: Index
+
+    def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
+        products = work.kept(
+            ("products", self.rows), None, lambda: work.tensors[self.rows] @ work.tensors[self.keys].mT
+        )
+        codes = _codes(work, self.index, block, products.device).expand(block.shape)
+        part = block.shared(products)[..., block.keys].gather(2, codes)
+        if blank:
+            tile.values.copy_(part)
+        else:
+            tile.values.add_(part)
+
+    def _mass(self, work: Work) -> Tensor:
+        b, h, m, _ = work.tensors[self.keys].shape
+        shape = (b, h, work.tensors[self.rows].shape[2], m)
+        return work.kept(("mass", self.rows), None, lambda: work.tensors[self.keys].new_zeros(shape))
+
+    def collect(self, work: Work, tile: Tile, block: Block) -> None:
+        if work.grads[self.keys] is not None or work.grads[self.rows] is not None:
+            codes = _codes(work, self.index, block, tile.values.device).expand(block.shape)
+            self._mass(work)[block.items, block.heads, :, block.keys].scatter_add_(2, codes, tile.values)
+
+    def finish(self, work: Work) -> None:
+        key_grad, row_grad = work.grads[self.keys], work.grads[self.rows]
+        if key_grad is not None:
+            key_grad.add_(self._mass(work).mT @ work.tensors[self.rows])
+        if row_grad is not None:
+            row_grad.add_(reduced(self._mass(work) @ work.tensors[self.keys], row_grad.shape))

@@ -1,0 +1,141 @@
+"""The output of a plan, and the logarithms of its sums of exponentials, block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relbias.attention.blocks.diagonals import DiagonalBias
+from relbias.attention.blocks.plan import Plan
+from relbias.attention.blocks.tile import Block, Tile, groups, row_blocks
+from relbias.attention.blocks.work import Work
+
+_LOG2E = math.log2(math.e)
+_fused: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+_QUERIES = 128
+"""At once, where each block of queries sees keys of its own."""
+
+
+def blocks(plan: Plan, work: Work, size: int, most: int = 256, items_together: bool = False) -> Iterator[Block]:
+    """The blocks of a plan with about `size` logits each: some queries, and for these all heads and items."""
+    batch, heads, n, _ = work.tensors[0].shape
+    m = work.tensors[1].shape[2]
+    rows_at_once = max(1, min(n, most, size // m))
+    for rows in row_blocks(n, rows_at_once):
+        keys = plan.masks.visible(rows)
+        if keys.stop > keys.start:
+            together = 1 if items_together else batch
+            for items, some in groups(together, heads, max(1, size // 4 // (rows_at_once * m))):
+                yield Block(items, some, rows, keys)
+
+
+def fill(plan: Plan, work: Work, tile: Tile, block: Block, x: Tensor | None, y: Tensor | None) -> bool:
+    """Write a block of logits; with x and y, (B' H', n or m, D), also their product. Returns whether anything was."""
+    tile.take(block)
+    blank = True
+    parts = list(plan.parts)
+    while parts and parts[0].skews:
+        parts.pop(0).add(work, tile, block, blank)
+        blank = False
+    if x is not None and y is not None:
+        torch.baddbmm(tile.flat, x, y.mT, beta=0 if blank else 1, out=tile.flat)
+        blank = False
+    for part in parts:
+        part.add(work, tile, block, blank)
+        blank = False
+    return not blank
+
+
+def exp_(x: Tensor) -> None:
+    """The exponential, in place. torch.exp takes ten times longer where its results are tiny, and twice for -inf."""
+    x.mul_(_LOG2E).exp2_()
+
+
+def forward(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
+    """The output of a plan.
+
+    Args:
+        plan: of the call.
+        tensors: that it refers to.
+        size: how many logits a block has, about.
+
+    Returns:
+        (B, H, N, Dv), and the logarithm of each query's sum of exponentials, (B, H, N); 0 for an empty row.
+    """
+    q, _, v = tensors[:3]
+    if plan.values or _fused is None or q.device.type != "cpu" or q.shape[3] != v.shape[3]:
+        return _by_softmax(plan, tensors, size)
+    if all(isinstance(part, DiagonalBias) for part in plan.parts):
+        return _by_diagonals(plan, tensors)
+    return _by_masks(plan, tensors, size)
+
+
+def _by_diagonals(plan: Plan, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """One call of torch's kernel, or one for some queries, whose mask is a view of the N + M - 1 numbers.
+
+    The kernel is given the queries in the opposite order: the rows of the mask are then overlapping windows of the
+    numbers, each a place after the one before, and strides can say so.
+    """
+    q, k, v = tensors[:3]
+    if not plan.parts:
+        return _fused(q, k, v, 0.0, False, scale=1.0)
+    n = q.shape[2]
+    values = tensors[plan.parts[0].values].contiguous()  # ty: ignore[missing-attribute]
+    backwards = q.flip(2)
+    whole = not plan.masks.is_causal and plan.masks.window is None
+    out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
+    for rows in row_blocks(n, n if whole else _QUERIES):
+        keys = plan.masks.visible(rows)
+        if keys.stop <= keys.start:
+            continue
+        shape = (*values.shape[:2], rows.stop - rows.start, keys.stop - keys.start)
+        start = values.storage_offset() + n - rows.stop + keys.start
+        mask = values.as_strided(shape, (*values.stride()[:2], 1, 1), start)
+        some = backwards[:, :, n - rows.stop : n - rows.start]
+        part, sums = _fused(some, k[:, :, keys], v[:, :, keys], 0.0, False, attn_mask=mask, scale=1.0)
+        out[:, :, rows], lse[:, :, rows] = part.flip(2), sums.flip(2)
+    return out, lse
+
+
+def _by_masks(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
+    """The kernel of torch for one block after the other, with all parts as its mask."""
+    q, k, v = tensors[:3]
+    work = Work(tensors)
+    out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
+    tile = Tile(q, any(part.skews for part in plan.parts))
+    together = not any(part.per_item(work) for part in plan.parts)
+    for block in blocks(plan, work, size, 1024, together):
+        fill(plan, work, tile, block, None, None)
+        items = slice(None) if together else block.items
+        at, of = (items, block.heads, block.rows), (items, block.heads, block.keys)
+        out[at], lse[at] = _fused(q[at], k[of], v[of], 0.0, False, attn_mask=tile.values, scale=1.0)
+    return out, lse
+
+
+def _by_softmax(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
+    """The weights of one block after the other, which values by code need."""
+    q, k, v = tensors[:3]
+    work = Work(tensors)
+    out, lse = q.new_zeros(*q.shape[:3], v.shape[3]), q.new_zeros(q.shape[:3])
+    tile = Tile(q, any(part.skews for part in (*plan.parts, *plan.values)))
+    for block in blocks(plan, work, size):
+        fill(plan, work, tile, block, block.of_queries(q), block.of_keys(k))
+        largest = tile.flat.amax(-1)
+        largest.masked_fill_(largest == -math.inf, 0.0)
+        exp_(tile.flat.sub_(largest[..., None]))
+        total = tile.flat.sum(-1)
+        empty = total == 0
+        total.masked_fill_(empty, 1.0)
+        target = block.of_queries(out)
+        target.baddbmm_(tile.flat, block.of_keys(v))
+        if plan.values:
+            tile.clear_padding()
+            for table in plan.values:
+                table.pull(work, tile, block, None, target)
+        target.div_(total[..., None])
+        block.of_queries(lse).copy_(largest.add_(total.log()))
+    return out, lse

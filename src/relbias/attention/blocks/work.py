@@ -1,0 +1,29 @@
+"""The tensors of one pass over the blocks, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+
+class Work:
+    """The tensors that the parts of a call refer to by number.
+
+    Args:
+        tensors: q times c, (B, H, N, D), k, (B, H, M, D), v, (B, H, M, Dv), and those of the parts.
+        wanted: of which tensors gradients are wanted; of none by default.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], wanted: Sequence[bool] | None = None) -> None:
+        self.tensors = tensors
+        wanted = [False] * len(tensors) if wanted is None else wanted
+        self.grads = [x.new_zeros(x.shape) if want else None for x, want in zip(tensors, wanted, strict=True)]
+        self._kept: dict[object, tuple[object, Tensor]] = {}
+
+    def kept(self, name: object, state: object, make: Callable[[], Tensor]) -> Tensor:
+        """What was made under this name, as long as the state is the same; else it is made anew."""
+        if name not in self._kept or self._kept[name][0] != state:
+            self._kept.pop(name, None)
+            self._kept[name] = (state, make())
+        return self._kept[name][1]
