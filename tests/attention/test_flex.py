@@ -213,6 +213,16 @@ def test_training_on_cpu_is_refused(trained):
     assert IMPLEMENTATIONS["flex"].supports(q, k, v, terms) is None  # without gradients
 
 
+def test_trained_tensors_infer_on_cpu(uncompiled):
+    q, k, v = (x.requires_grad_() for x in qkv())
+    for terms in (
+        rb.Terms(b=torch.randn(H, N, M).requires_grad_()),
+        rb.Terms(b=torch.randn(H, 7).requires_grad_(), K=torch.randn(H, 7, D).requires_grad_(), index=OFFSETS),
+    ):
+        mine, reference = both(q, k, v, terms)
+        torch.testing.assert_close(mine, reference, rtol=0, atol=2e-6)
+
+
 def test_auto_never_compiles():
     q, k, v = qkv()
     for name in ("b, offsets", "K", "all"):

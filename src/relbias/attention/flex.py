@@ -70,8 +70,11 @@ class Flex(Implementation):
         scale = call.scale
         if isinstance(scale, Tensor):
             q, scale = (q * call.factor()).to(q.dtype), 1.0
-        out = _kernel(call.q.device.type)(q, k, call.v, score_mod=_sum(reads), block_mask=block_mask(call), scale=scale)
-        return out, None
+        v, device = call.v, q.device.type
+        if device == "cpu":
+            # Nothing asks for a gradient here, and FlexAttention refuses tensors that could have one.
+            q, k, v = q.detach(), k.detach(), v.detach()
+        return _kernel(device)(q, k, v, score_mod=_sum(reads), block_mask=block_mask(call), scale=scale), None
 
 
 def _may_need_gradients(call: Call) -> bool:

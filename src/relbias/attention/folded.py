@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relbias.attention.call import Call
 from relbias.attention.implementation import Implementation, in_transform
@@ -18,6 +21,7 @@ class Folded(Implementation):
     """Every term but V becomes part of one additive mask, (B or 1, H or 1, N, M), for torch's fused attention.
 
     The mask is the cost: N M numbers, per head where a term differs by head and per item where it differs by item.
+    Where anything is added to the logits, half precision is computed in float32, so that no mask is rounded.
     """
 
     name = "folded"
@@ -57,9 +61,25 @@ class Folded(Implementation):
             # vmap hides that the mask wants a gradient, which torch's kernel for four axes does not give.
             tensors = [tensor[None] for tensor in tensors]
         *qkv, mask = tensors
-        out = scaled_dot_product_attention(*qkv, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
+        backends = _backends(q.device.type, mask.requires_grad, any(tensor.requires_grad for tensor in qkv))
+        with sdpa_kernel(backends) if backends else nullcontext():
+            out = scaled_dot_product_attention(*qkv, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
         out = out[0] if transformed else out
         return (out if empty is None else out.masked_fill(empty, 0.0)).to(dtype), None
+
+
+def _backends(device: str, mask_is_trained: bool, others_are_trained: bool) -> list[SDPBackend]:
+    """The kernels that give a mask its gradient on CUDA; empty where torch may choose.
+
+    Args:
+        device: its type.
+        mask_is_trained: whether the mask needs a gradient.
+        others_are_trained: whether q, k or v needs one. The memory-efficient kernel keeps what its backward pass reads
+            for their sake alone.
+    """
+    if device != "cuda" or not mask_is_trained or not torch.is_grad_enabled():
+        return []
+    return [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH] if others_are_trained else [SDPBackend.MATH]
 
 
 def _mask(call: Call) -> Tensor | None:
