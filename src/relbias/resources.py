@@ -76,6 +76,8 @@ def find(name: str) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
+        if (path / "config.yaml").is_file():
+            raise UnknownNameError(f"{name} is a folder; give the configuration in it, {path / 'config.yaml'}")
         raise UnknownNameError(f"{name} is a folder; give a YAML file or a name such as vision/digits")
     known = [known_name for kind in KINDS for known_name in names(kind)]
     raise UnknownNameError(f"no recipe, config or file {name!r}; {nearest(name, known)}")

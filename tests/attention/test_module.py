@@ -125,7 +125,8 @@ def test_several_relations():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "needs an index that comes with the batch"),
+        ({}, r"needs an index that comes with the batch; pass index=relation\(distances\),"),
+        ({"index": {"offset": Sequence()(4)}}, r"Hops.* needs an index .*, of several relations in a mapping"),
         ({"index": HOPS(DISTANCES)}, r"a mapping of indices with keys from \['offset', 'tree'\]"),
         ({"index": {"trees": HOPS(DISTANCES)}}, r"no relation 'trees'; the relations are \['offset', 'tree'\]"),
     ],

@@ -183,6 +183,12 @@ def test_what_does_not_exist_answers_with_the_nearest(argv, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_run_folder_answers_with_its_configuration(tmp_path):
+    (tmp_path / "config.yaml").write_text("model:\n")
+    with pytest.raises(ValueError, match=f"{tmp_path} is a folder; give .* in it, {tmp_path}/config.yaml"):
+        merged("-c", str(tmp_path))
+
+
 def test_the_message_names_the_overlay(tmp_path):
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text("trainer: {max_epochz: 3}")

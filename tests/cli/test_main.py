@@ -99,6 +99,9 @@ def test_copy_into_a_missing_folder(tmp_path, relbias_fails):
     assert relbias_fails("copy", "encoding/t5", f"{tmp_path}/absent/").startswith(
         f"there is no folder {tmp_path}/absent/;"
     )
+    assert relbias_fails("copy", "encoding/t5", f"{tmp_path}/absent").startswith(
+        f"there is no folder {tmp_path}/absent;"
+    )
     assert not (tmp_path / "absent").exists()
 
 

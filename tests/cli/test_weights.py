@@ -67,6 +67,8 @@ def test_what_cannot_be_loaded(run_dir, tiny, tmp_path, relbias_fails):
     fit = ["fit", *tiny, "--run_dir", tmp_path / "run"]
     line = relbias_fails(*fit, "--weights", tmp_path)
     assert line == f"there is no checkpoint {tmp_path}/checkpoints/best.ckpt; did the training finish its first epoch?"
+    line = relbias_fails(*fit, "--weights", tmp_path / "absent")
+    assert line == f"there is no {tmp_path}/absent; give --weights a run folder or a checkpoint"
     (tmp_path / "x.ckpt").write_bytes(b"x")
     assert "cannot be read: it is damaged" in relbias_fails(*fit, "--weights", tmp_path / "x.ckpt")
     assert not (tmp_path / "run").exists()

@@ -106,7 +106,7 @@ def test_sequences_keep_each_offset_or_the_part_of_the_largest_distance():
         (Grid(2, 2), Volume(1, 3, 3), "takes another size of it"),
         (Sequence(max_distance=2), Sequence(), "only tables over a Grid, a Volume or a Sequence with max_distance"),
         (Hops(3), Hops(4), "only tables over a Grid"),
-        (Grid(2, 2), None, "only tables over a Grid"),
+        (Grid(2, 2), None, "takes another size of it, got None; give the whole relation"),
     ],
 )
 def test_a_table_refuses_what_is_not_another_size(old, new, message):
@@ -114,10 +114,15 @@ def test_a_table_refuses_what_is_not_another_size(old, new, message):
     table = encoding.table
     with pytest.raises(ValueError, match=message):
         encoding.resize(new)
-    with pytest.raises(ValueError, match='"patch" or "image", got \'pixel\''):
-        encoding.resize(old, "pixel")
+    with pytest.raises(ValueError, match="got 3; give the whole relation" if isinstance(old, Grid) else "table"):
+        encoding.resize(3, 3)  # as the timm plugin's resize takes a grid
     assert encoding.relation == old
     assert encoding.table is table
+
+
+def test_a_table_refuses_an_unknown_unit():
+    with pytest.raises(ValueError, match='"patch" or "image", got \'pixel\''):
+        Table(2, 4, Grid(2, 2)).resize(Grid(3, 3), "pixel")
 
 
 @pytest.mark.parametrize("trained", [True, False])

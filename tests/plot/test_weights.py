@@ -44,6 +44,7 @@ def test_one_head_has_no_mean(softmax):
     [
         ({}, "got an empty mapping"),
         (np.ones((1, 2, 2)), "weights must map the names of layers to arrays .*, got a ndarray"),
+        ([], r"got a list; those of the first sample .* are \{record.name: record.weights\[0\] for record in captured"),
         (
             {"a": np.ones((1, 1, 2, 2))},
             r"'a' must have shape \(H, N, M\) or \(N, M\), got \(1, 1, 2, 2\); take one sample",

@@ -231,6 +231,11 @@ def test_a_network_without_attention_is_warned_of(tmp_path):
         fit(Regression(nn.Linear(16, 16)), tmp_path, [AttentionMonitor(every_n_steps=1)], max_epochs=1)
 
 
+def test_a_training_too_short_to_log_is_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match="logged nothing: it logs every 50 steps"):
+        fit(Regression(), tmp_path, [AttentionMonitor(every_n_steps=50)], max_epochs=1)
+
+
 def test_one_monitor_for_two_trainings(tmp_path):
     monitor = AttentionMonitor(every_n_steps=8)  # the last step, which the first training has logged already
     steps = []

@@ -102,7 +102,9 @@ def _check(names: list[str]) -> int:
 def _copy(source: Path, destination: str) -> Path:
     folder = Path(destination)
     if destination.endswith("/") and not folder.is_dir():
-        raise ValueError(f"there is no folder {destination}; make it first, or leave out the / to write a file")
+        raise ValueError(f"there is no folder {destination}; make it first, or give a file that ends in .yaml")
+    if folder.suffix not in (".yaml", ".yml") and not folder.exists():
+        raise ValueError(f"there is no folder {destination}; make it first, or give a file that ends in .yaml")
     target = folder / source.name if folder.is_dir() else folder
     if target.exists():
         raise FileExistsError(f"{target} exists; give another destination or remove it first")

@@ -22,6 +22,8 @@ def load_fitting(model: torch.nn.Module, path: Path) -> dict[str, Any]:
     Raises:
         ValueError: there is no checkpoint, or nothing in it fits.
     """
+    if not path.exists():
+        raise ValueError(f"there is no {path}; give --weights a run folder or a checkpoint")
     file = path / BEST if path.is_dir() else path
     state = read_checkpoint(file)["state_dict"]
     problems = differences(model, state)

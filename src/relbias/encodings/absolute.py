@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from typing import Any
 
@@ -83,7 +84,12 @@ def default_index(relation: Relation, n: int, m: int) -> Any:
                 f"pass index={type(relation).__name__.lower()}({', '.join(relation.axes)})"
             )
         return index
-    raise ValueError(f"{relation!r} needs an index that comes with the batch; pass index=")
+    parameters = list(inspect.signature(type(relation).__call__).parameters.values())[1:]
+    values = ", ".join(str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters)
+    raise ValueError(
+        f"{relation!r} needs an index that comes with the batch; pass index=relation({values}), "
+        "of several relations in a mapping by their keys"
+    )
 
 
 def token_coordinates(index: SequenceIndex | GridIndex, device: torch.device) -> tuple[Tensor, int]:

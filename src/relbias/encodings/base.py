@@ -187,9 +187,9 @@ class Encoding(nn.Module, ABC):
         Raises:
             ValueError: the relation differs otherwise, or the encoding has parameters that cannot be resized.
         """
-        check_unit(unit)
         if not differ_in_size_alone(self.relation, relation):
             raise ValueError(f"{self.label} over {self.relation!r} takes another size of it, got {relation!r}")
+        check_unit(unit)
         if self.fixed_size:
             raise ValueError(f"only tables can be resized, and {self.label} is a {type(self).__name__}")
         self.relation = relation

@@ -53,14 +53,13 @@ def resize_table(table: Tensor, old: Relation, new: Relation, unit: Unit) -> Ten
         >>> resize_table(table, Grid(3, 3), Grid(2, 2), "patch")
         tensor([[ 6.,  7.,  8., 11., 12., 13., 16., 17., 18.]])
     """
-    check_unit(unit)
-    old_axes, new_axes, prefix = _axes(old), _axes(new), getattr(old, "prefix_tokens", 0)
-    if (
-        type(old) is not type(new)
-        or prefix != getattr(new, "prefix_tokens", 0)
-        or (_max_distance(old) is None) != (_max_distance(new) is None)
-    ):
+    old_axes, prefix = _axes(old), getattr(old, "prefix_tokens", 0)
+    if type(old) is not type(new):
+        raise ValueError(f"a table over {old!r} takes another size of it, got {new!r}; give the whole relation")
+    new_axes = _axes(new)
+    if prefix != getattr(new, "prefix_tokens", 0) or (_max_distance(old) is None) != (_max_distance(new) is None):
         raise ValueError(f"a table over {old!r} takes another size of it, got {new!r}")
+    check_unit(unit)  # after the relations: resize(20, 20) has a number in its place
     offsets, others = table.detach().split([table.shape[1] - num_prefix_codes(prefix), num_prefix_codes(prefix)], dim=1)
     values = offsets.unflatten(1, [2 * limit + 1 for limit, _ in old_axes])
     for axis, ((limit, length), (new_limit, new_length)) in enumerate(zip(old_axes, new_axes, strict=True), start=1):

@@ -53,7 +53,10 @@ def checked(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """
     if not isinstance(weights, Mapping) or not weights:
         what = "an empty mapping" if isinstance(weights, Mapping) else f"a {type(weights).__name__}"
-        raise ValueError(f"weights must map the names of layers to arrays (H, N, M), got {what}")
+        raise ValueError(
+            f"weights must map the names of layers to arrays (H, N, M), got {what}; those of the first sample "
+            "in the list of rb.capture are {record.name: record.weights[0] for record in captured}"
+        )
     layers = {}
     for name, given in weights.items():
         array = as_array(given)

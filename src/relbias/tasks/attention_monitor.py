@@ -93,6 +93,15 @@ class AttentionMonitor(Callback):
         """Ends the watch of a batch that was skipped."""
         self._stop()
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Warns where a training was too short to log anything."""
+        if self._logged_step < 0 and trainer.loggers and trainer.is_global_zero:
+            warnings.warn(
+                f"AttentionMonitor logged nothing: it logs every {self.every_n_steps} steps (every_n_steps), and the "
+                "training had fewer",
+                stacklevel=2,
+            )
+
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Ends the watch of a batch that failed."""
         self._stop()
