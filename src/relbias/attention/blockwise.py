@@ -40,7 +40,7 @@ class Blockwise(Implementation):
     def attend(self, call: Call) -> tuple[Tensor, Tensor | None]:
         dtype = call.q.dtype
         call = call.converted(call.dtype).with_normalized().with_all_heads()
-        if _needs_autograd(call):
+        if not has_own_backward(call):
             return attend_plainly(call).to(dtype), None
         plan, tensors = plan_call(call)
         if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
@@ -48,8 +48,8 @@ class Blockwise(Implementation):
         return forward(plan, tensors, _LOGITS_PER_BLOCK)[0].to(dtype), None
 
 
-def _needs_autograd(call: Call) -> bool:
-    """Whether a call is not for the function of our own."""
+def has_own_backward(call: Call) -> bool:
+    """Whether a call is computed by the function of our own, and not block by block through autograd."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or in_transform() or call.q.device.type == "meta":
-        return True
-    return 0 in (*call.q.shape, *call.k.shape, call.v.shape[3]) or unplanned(call)
+        return False
+    return 0 not in (*call.q.shape, *call.k.shape, call.v.shape[3]) and not unplanned(call)

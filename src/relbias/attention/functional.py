@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from relbias._nearest import nearest
-from relbias.attention.blockwise import Blockwise
+from relbias.attention.blockwise import Blockwise, has_own_backward
 from relbias.attention.call import Call
 from relbias.attention.flex import Flex
 from relbias.attention.folded import Folded
@@ -25,8 +25,10 @@ from relbias.terms import Terms
 IMPLEMENTATIONS: Mapping[str, Implementation] = {i.name: i for i in (Folded(), Blockwise(), Reference(), Flex())}
 """By name, in the order in which "auto" tries them."""
 
-_LARGEST_MASK = 2**24
-"""Up to how many numbers "auto" lets a mask have: 64 MiB in float32."""
+_LARGEST_MASK = 2**20
+"""Up to how many numbers "auto" lets a mask have on CPU: 4 MiB in float32. `blockwise` is faster from there on."""
+_LARGEST_MASK_ELSEWHERE = 2**24
+"""The same on other devices, and where `blockwise` goes through autograd, so that only its memory speaks for it."""
 
 _NEVER_COMPILES = '"auto" never compiles; name it to have it'
 
@@ -62,8 +64,8 @@ def _explain(call: Call, implementation: str) -> Explanation:
         reasons: dict[str, str] = {}
         for name, candidate in IMPLEMENTATIONS.items():
             reason = candidate.refusal(call) or (_NEVER_COMPILES if candidate.compiles else None)
-            if reason is None and name == "folded" and known_to_be(_mask_size(call) > _LARGEST_MASK):
-                reason = f"its mask would have {_mask_size(call)} numbers, more than {_LARGEST_MASK}"
+            if reason is None and name == "folded" and known_to_be(_mask_size(call) > _largest_mask(call)):
+                reason = f"its mask would have {_mask_size(call)} numbers, more than {_largest_mask(call)}"
             if reason is None:
                 return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}, auto=True))
             reasons[name] = reason
@@ -83,6 +85,12 @@ def _others(call: Call, reason: str, known: set[str], *, auto: bool = False) -> 
         for name, i in IMPLEMENTATIONS.items()
         if name not in known
     }
+
+
+def _largest_mask(call: Call) -> int:
+    """Up to how many numbers the mask of `folded` may have."""
+    fast = call.q.device.type == "cpu" and has_own_backward(call)
+    return _LARGEST_MASK if fast else _LARGEST_MASK_ELSEWHERE
 
 
 def _mask_size(call: Call) -> int:

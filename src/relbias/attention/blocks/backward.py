@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from relbias.attention.blocks.forward import blocks, exp_, fill
@@ -25,8 +24,8 @@ def backward(
     """The gradients of a plan's tensors.
 
     With the weights P = exp(s - lse) and their gradient G_ij = grad_i . (v_j + V[r_ij]) - grad_i . out_i, that
-    of the logits is dS = P G. What is subtracted in a row of s or G is one more column in its product of matrices, so
-    that a block needs one pass for each of: the bias, exp(s), P G, and the sums along the diagonals.
+    of the logits is dS = P G. A block needs one
+    pass for each of: the bias, exp(s), G, P G, and the sums along the diagonals; the rest is products of matrices.
 
     Args:
         plan: of the call.
@@ -43,17 +42,15 @@ def backward(
     q, k, v = tensors[:3]
     work = Work(tensors, wanted)
     grad = grad.contiguous()
-    longer_q = torch.cat((q, -lse[..., None]), dim=3)
-    longer_k = torch.cat((k, k.new_ones(*k.shape[:3], 1)), dim=3)
-    longer_grad = torch.cat((grad, -(grad * out).sum(3, keepdim=True)), dim=3)
-    longer_v = torch.cat((v, v.new_ones(*v.shape[:3], 1)), dim=3)
+    constant = (grad * out).sum(3)
     skews = any(part.skews for part in (*plan.parts, *plan.values))
     weights, change = Tile(q, skews), Tile(q, skews)
     values_wanted = any(work.grads[table.rows] is not None for table in plan.values)
     logits_wanted = any(x is not None for number, x in enumerate(work.grads) if number != 2)
     grad_q, grad_k, grad_v = work.grads[:3]
     for block in blocks(plan, work, size):
-        fill(plan, work, weights, block, block.of_queries(longer_q), block.of_keys(longer_k))
+        at = (block.items, block.heads, block.rows)
+        fill(plan, work, weights, block, (block.of_queries(q), block.of_keys(k)), lse[at])
         exp_(weights.flat)
         some = block.of_queries(grad)
         if grad_v is not None:
@@ -65,12 +62,10 @@ def backward(
         if not logits_wanted:
             continue
         change.take(block)
-        blank = True
-        for table in sorted(plan.values, key=lambda table: not table.skews):
-            table.scores(work, tensors[table.rows], some, change, block, blank)
-            blank = False
-        product = (block.of_queries(longer_grad), block.of_keys(longer_v).mT)
-        torch.baddbmm(change.flat, *product, beta=0 if blank else 1, out=change.flat)
+        change.values.copy_(-constant[at][..., None])
+        for table in plan.values:
+            table.scores(work, tensors[table.rows], some, change, block, False)
+        change.flat.baddbmm_(some, block.of_keys(v).mT)
         if plan.values:
             change.clear_padding()
         change.flat.mul_(weights.flat)

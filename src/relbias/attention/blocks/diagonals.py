@@ -47,6 +47,11 @@ class DiagonalBias(Part):
         else:
             tile.skewed.add_(values)
 
+    def write(self, work: Work, tile: Tile, block: Block, less: Tensor) -> None:
+        """Write a block, less (B', H', n, 1)."""
+        first, end = window(block, self.n)
+        torch.sub(block.shared(work.tensors[self.values])[..., None, first:end], less, out=tile.skewed)
+
     def collect(self, work: Work, tile: Tile, block: Block) -> None:
         grad = work.grads[self.values]
         if grad is not None:

@@ -33,21 +33,41 @@ def blocks(plan: Plan, work: Work, size: int, most: int = 256, items_together: b
                 yield Block(items, some, rows, keys)
 
 
-def fill(plan: Plan, work: Work, tile: Tile, block: Block, x: Tensor | None, y: Tensor | None) -> bool:
-    """Write a block of logits; with x and y, (B' H', n or m, D), also their product. Returns whether anything was."""
+def fill(
+    plan: Plan, work: Work, tile: Tile, block: Block, vectors: tuple[Tensor, Tensor] | None, less: Tensor | None = None
+) -> None:
+    """Write a block of logits.
+
+    Args:
+        plan: of the call.
+        work: the pass.
+        tile: becomes the block.
+        block: the block.
+        vectors: (B' H', n, D) and (B' H', m, D), whose product is part of the logits; without it only the parts are.
+        less: (B', H', n), what is taken from every logit of a query.
+    """
     tile.take(block)
     blank = True
     parts = list(plan.parts)
+    if less is not None:
+        # Written together with the first part, where that is possible, so that it is free.
+        first = parts[0] if parts else None
+        if isinstance(first, DiagonalBias):
+            parts.pop(0)
+            first.write(work, tile, block, less[..., None])
+        else:
+            tile.values.copy_(-less[..., None])
+        blank = False
     while parts and parts[0].skews:
         parts.pop(0).add(work, tile, block, blank)
         blank = False
-    if x is not None and y is not None:
+    if vectors is not None:
+        x, y = vectors
         torch.baddbmm(tile.flat, x, y.mT, beta=0 if blank else 1, out=tile.flat)
         blank = False
     for part in parts:
         part.add(work, tile, block, blank)
         blank = False
-    return not blank
 
 
 def exp_(x: Tensor) -> None:
@@ -86,9 +106,13 @@ def _by_diagonals(plan: Plan, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor
     n = q.shape[2]
     values = tensors[plan.parts[0].values].contiguous()  # ty: ignore[missing-attribute]
     backwards = q.flip(2)
-    whole = not plan.masks.is_causal and plan.masks.window is None
+    pieces = list(row_blocks(n, _QUERIES))
+    if not plan.masks.is_causal and plan.masks.window is None:
+        # The kernel multiplies a query that is left over alone in another way. So that nothing to add adds nothing, to
+        # the bit, it stays the last one.
+        pieces = [slice(0, n - 1), slice(n - 1, n)] if n > 1 and n % 32 == 1 else [slice(0, n)]
     out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for rows in row_blocks(n, n if whole else _QUERIES):
+    for rows in pieces:
         keys = plan.masks.visible(rows)
         if keys.stop <= keys.start:
             continue
@@ -105,11 +129,15 @@ def _by_masks(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor,
     """The kernel of torch for one block after the other, with all parts as its mask."""
     q, k, v = tensors[:3]
     work = Work(tensors)
-    out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
     tile = Tile(q, any(part.skews for part in plan.parts))
     together = not any(part.per_item(work) for part in plan.parts)
-    for block in blocks(plan, work, size, 1024, together):
-        fill(plan, work, tile, block, None, None)
+    every = list(blocks(plan, work, size, 1024, together))
+    if len(every) == 1 and every[0].keys == slice(0, k.shape[2]):
+        fill(plan, work, tile, every[0], None)
+        return _fused(q, k, v, 0.0, False, attn_mask=tile.values, scale=1.0)
+    out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
+    for block in every:
+        fill(plan, work, tile, block, None)
         items = slice(None) if together else block.items
         at, of = (items, block.heads, block.rows), (items, block.heads, block.keys)
         out[at], lse[at] = _fused(q[at], k[of], v[of], 0.0, False, attn_mask=tile.values, scale=1.0)
@@ -123,7 +151,7 @@ def _by_softmax(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tenso
     out, lse = q.new_zeros(*q.shape[:3], v.shape[3]), q.new_zeros(q.shape[:3])
     tile = Tile(q, any(part.skews for part in (*plan.parts, *plan.values)))
     for block in blocks(plan, work, size):
-        fill(plan, work, tile, block, block.of_queries(q), block.of_keys(k))
+        fill(plan, work, tile, block, (block.of_queries(q), block.of_keys(k)))
         largest = tile.flat.amax(-1)
         largest.masked_fill_(largest == -math.inf, 0.0)
         exp_(tile.flat.sub_(largest[..., None]))

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from relbias.attention.blocks.backward import backward
 from relbias.attention.blocks.forward import forward
@@ -24,8 +23,11 @@ class BlockwiseFunction(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # a penalty on a gradient would have no gradient, in silence
+            raise RuntimeError(
+                "implementation='blockwise' cannot be differentiated twice; use 'reference', or leave out create_graph"
+            )
         *tensors, out, lse = ctx.saved_tensors
         with torch.autocast(grad.device.type, enabled=False):
             grads = backward(ctx.plan, tensors, out, lse, grad, ctx.needs_input_grad[2:], ctx.size)

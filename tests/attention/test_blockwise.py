@@ -1,0 +1,224 @@
+"""What blockwise's own forward and backward pass compute, for every choice of gradients, and what memory they take."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import relbias as rb
+from relbias.attention import blockwise
+from relbias.attention.blocks.tile import Block, Tile
+from relbias.relations import Pairs, Sequence
+from relbias.terms import Entry
+
+B, H, N, M, D, R = 2, 4, 7, 9, 5, 6
+SIZES = [10, 30, 2**20]
+"""Logits per block: less than two rows, some rows of a head, several heads and items."""
+
+
+@pytest.fixture(params=SIZES)
+def size(request, monkeypatch):
+    monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", request.param)
+
+
+@pytest.fixture
+def leaves(draw):
+    """Tensors of every part that there is: by diagonals and by codes, per item, per head and for all heads."""
+    shapes = {
+        "q": (B, H, N, D),
+        "k": (B, H, M, D),
+        "v": (B, H, M, D),
+        "b": (H, 5),
+        "K": (1, 5, D),
+        "Q": (B, H, 5, D),
+        "V": (H, 5, D),
+        "b_pairs": (B, 1, R),
+        "b_shared": (H, R),
+        "K_pairs": (H, R, D),
+        "Q_pairs": (1, R, D),
+        "V_pairs": (B, 1, R, D),
+        "u": (H, D),
+        "w": (1, D),
+        "g": (B, H, N),
+        "b_gated": (1, 5),
+        "matrix": (1, H, N, M),
+        "mask": (B, 1, N, M),
+    }
+    return {name: draw(*shape) for name, shape in shapes.items()}
+
+
+def attend(t, implementation, **arguments):
+    generator = torch.Generator().manual_seed(0)
+    per_item = Pairs(R)(torch.randint(R, (B, 1, N, M), generator=generator))
+    shared = Pairs(R)(torch.randint(R, (N, M), generator=generator))
+    offsets = Sequence(2)(N, M)
+    terms = rb.Terms.of(
+        Entry(b=t["b"], K=t["K"], Q=t["Q"], V=t["V"], u=t["u"], index=offsets),
+        Entry(b=t["b_gated"], g=t["g"], index=offsets.T),
+        Entry(b=t["b_pairs"], K=t["K_pairs"], Q=t["Q_pairs"], V=t["V_pairs"], w=t["w"], index=per_item),
+        Entry(b=t["b_shared"], index=shared),
+        Entry(b=t["matrix"]),
+    )
+    mask = t["mask"]
+    return rb.relative_attention(
+        t["q"], t["k"], t["v"], terms, attn_mask=mask, implementation=implementation, **arguments
+    )
+
+
+NAMES = ["q", "k", "v", "b", "K", "Q", "V", "b_pairs", "b_shared", "K_pairs", "Q_pairs", "V_pairs"]
+NAMES += ["u", "w", "g", "b_gated", "matrix", "mask"]
+
+
+def gradients(leaves, wanted, implementation, **arguments):
+    """The output and the gradients where only some tensors want one."""
+    tensors = {name: x.detach().clone().requires_grad_(name in wanted) for name, x in leaves.items()}
+    out = attend(tensors, implementation, **arguments)
+    cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
+    return [out, *torch.autograd.grad(out, [tensors[name] for name in wanted], cotangent)]
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("arguments", [{}, {"is_causal": True}, {"window": (2, 1)}], ids=["open", "causal", "window"])
+def test_every_part_at_once(leaves, arguments):
+    ours, expected = (gradients(leaves, NAMES, name, **arguments) for name in ("blockwise", "reference"))
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_one_gradient_and_all_but_one(leaves, name, monkeypatch):
+    monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", 30)
+    for wanted in ([name], [other for other in NAMES if other != name]):
+        ours, expected = (gradients(leaves, wanted, each) for each in ("blockwise", "reference"))
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("size")
+def test_gradcheck(draw):
+    q, k, v = draw(1, 2, 4, 3), draw(1, 2, 5, 3), draw(1, 2, 5, 3)
+    tables = draw(2, 5), draw(1, 5, 3), draw(2, 5, 3), draw(1, 5, 3)
+
+    def function(q, k, v, b, K, Q, V):
+        terms = rb.Terms(b=b, K=K, Q=Q, V=V, index=Sequence(2)(4, 5))
+        return rb.relative_attention(q, k, v, terms, is_causal=True, implementation="blockwise")
+
+    assert torch.autograd.gradcheck(function, (q, k, v, *tables))
+
+
+@pytest.mark.usefixtures("size")
+def test_queries_before_every_key(draw, outcome):
+    """With more queries than keys the causal mask leaves the first ones nothing."""
+    tensors = [draw(B, H, 9, D), draw(B, H, 4, D), draw(B, H, 4, D), draw(H, 5), draw(1, 5, D)]
+    for names in (("b",), ("b", "K"), ("b", "V"), ()):
+        values = {"b": tensors[3], "K": tensors[4], "V": tensors[4]}
+        terms = rb.Terms(**{name: values[name] for name in names}, index=Sequence(2)(9, 4))
+        both = [
+            outcome(tensors, *tensors[:3], terms, is_causal=True, implementation=i) for i in ("blockwise", "reference")
+        ]
+        torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+        assert (both[0][0][:, :, :5] == 0).all()
+
+
+def test_a_second_derivative_is_refused(qkv):
+    q, k, v = qkv(6, 6)
+    out = rb.relative_attention(q, k, v, implementation="blockwise")
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice; use 'reference'"):
+        torch.autograd.grad(out.sum(), q, create_graph=True)
+
+
+def test_a_backward_pass_within_autocast_is_as_exact_as_without(qkv):
+    leaves = qkv(6, 6, torch.float32)
+    out = rb.relative_attention(*leaves, implementation="blockwise")
+    expected = torch.autograd.grad(out.sum(), leaves, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert all(torch.equal(*pair) for pair in zip(torch.autograd.grad(out.sum(), leaves), expected, strict=True))
+
+
+def test_training_after_inference_mode(qkv):
+    encoding = rb.create_encoding("table", 4, 8, relation=rb.relations.Grid(2, 3), dtype=torch.float64)
+    leaves, index = qkv(6, 6), rb.relations.Grid(2, 3)()
+    with torch.inference_mode():
+        before = rb.relative_attention(*leaves, encoding(index), implementation="blockwise")
+    out = rb.relative_attention(*leaves, encoding(index), implementation="blockwise")
+    out.sum().backward()
+    assert torch.equal(out, before)
+    assert encoding.table.grad is not None
+
+
+def test_diagonals_of_a_tile_are_columns():
+    tile = Tile(torch.zeros(()), skews=True)
+    tile.take(Block(slice(0, 2), slice(1, 3), slice(4, 7), slice(0, 5)))
+    tile.values.copy_(torch.arange(2 * 2 * 3 * 5).view(2, 2, 3, 5))
+    for i in range(3):
+        for j in range(5):
+            assert torch.equal(tile.skewed[:, :, i, j - i + 2], tile.values[:, :, i, j])
+    assert tile.skewed.sum() == tile.values.sum()  # the padding is zero
+    tile.skewed.fill_(1.0)
+    tile.clear_padding()
+    assert tile.skewed.sum() == 2 * 2 * 3 * 5
+
+
+class Allocations(TorchDispatchMode):
+    """The sizes, in numbers, of the memory that operations ask for, and the operations' names."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes, self.names = [], set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        known = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for x in tree_leaves(out):
+            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in known:
+                self.sizes.append(x.untyped_storage().nbytes() // x.element_size())
+        self.names.add(func.overloadpacket.__name__)
+        return out
+
+
+def allocations(name, n, **options):
+    encoding = rb.create_encoding(name, 2, 4, **options)
+    q, k, v = torch.randn(3, 1, 2, n, 4).requires_grad_().unbind()
+    with Allocations() as seen:
+        terms = encoding(Sequence()(n))
+        out = rb.relative_attention(q, k, v, terms, implementation="blockwise")
+        out.backward(torch.ones_like(out))
+    return seen
+
+
+STRUCTURED = {
+    "t5": {},
+    "alibi": {},
+    "rope": {},
+    "shaw": {"values": True},
+    "music_transformer": {},
+    "transformer_xl": {},
+}
+STRUCTURED["deberta"] = {"position_buckets": 8, "max_relative_positions": 32}
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_the_memory_asked_for_grows_with_n_and_not_with_its_square(name, monkeypatch):
+    sizes = {}
+    for n in (256, 512):
+        monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", 16 * n)
+        sizes[n] = allocations(name, n, **STRUCTURED[name]).sizes
+    assert max(sizes[512]) < 2.2 * max(sizes[256])
+    assert max(sizes[512]) < 512 * 512 / 4
+
+
+def test_half_the_block_takes_half_the_memory(monkeypatch):
+    largest = []
+    for rows in (64, 32):
+        monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", rows * 1024)
+        largest.append(max(allocations("alibi", 1024).sizes))
+    assert 1.8 < largest[0] / largest[1] < 2.2
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_what_goes_by_diagonals_is_neither_gathered_nor_scattered(name, monkeypatch):
+    monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", 16 * 256)
+    names = allocations(name, 256, **STRUCTURED[name]).names
+    assert not names & {"gather", "scatter_add", "scatter_add_", "scatter", "index", "index_put", "index_put_"}
+    assert "baddbmm_" in names
+    assert not names & {"exp", "exp_", "_softmax"}
