@@ -61,7 +61,7 @@ def plot_attention_spectrogram(
             raise ValueError(f"the weights of {name!r} have {layer.shape[-1]} keys for {frames} frames")
     seconds = frames * hop_length / sample_rate
     panels = {name: with_mean(received(layer, query)) for name, layer in layers.items()}
-    heights = [1.6, *(0.5 + 0.17 * len(heads) for heads in panels.values())]
+    heights = [1.6, *(0.7 + 0.17 * len(heads) for heads in panels.values())]
     figure = Figure(figsize=(8, 1.0 + sum(heights)), layout="constrained")
     axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     shown = axes[0].imshow(picture, aspect="auto", origin="lower", cmap="magma", extent=(0, seconds, 0, mels))
@@ -74,7 +74,7 @@ def plot_attention_spectrogram(
             extent=(0, seconds, len(lines) - 0.5, -0.5),
         )  # fmt: skip
         axis.set_yticks(range(len(heads)), [head for head, _ in heads])
-        axis.set_ylabel(short_name(name), fontsize=8)
+        axis.set_title(short_name(name), loc="left", fontsize=8)  # above: panels are lower than names are long
         colour_bar(figure, shown, [axis], "weight received")
     axes[-1].set_xlabel("time, s", fontsize=8)
     for axis in axes:

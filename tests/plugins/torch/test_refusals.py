@@ -122,6 +122,16 @@ def test_refused_models_stay_as_they_were(model, message):
     assert same(snapshot(model), before)
 
 
+def test_timms_models_have_a_plugin_of_their_own():
+    import timm
+
+    model = timm.create_model("vit_tiny_patch16_224", pretrained=False, depth=1)
+    with pytest.raises(
+        ValueError, match=r"VisionTransformer has no nn.MultiheadAttention inside; use relbias\.plugins\.timm"
+    ):
+        attach(model, "t5")
+
+
 def test_what_is_beside_a_site_stays():
     cross, own = nn.MultiheadAttention(32, 4, kdim=6), OwnAttention(32, 4)
     model = nn.ModuleList([nn.MultiheadAttention(32, 4), cross, own, own_encoder(enable_nested_tensor=False)])

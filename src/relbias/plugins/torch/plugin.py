@@ -132,7 +132,9 @@ def _find(model: nn.Module) -> list[nn.MultiheadAttention]:
     if any(isinstance(module, RelativeMultiheadAttention) for module in modules):
         raise ValueError(f"{name} has an encoding attached inside; call detach on the module that `attach` was given")
     if not modules:
-        raise ValueError(f"{name} has no nn.MultiheadAttention inside; there is nothing to attach to")
+        timms = type(model).__module__.startswith("timm.")
+        advice = "use relbias.plugins.timm" if timms else "there is nothing to attach to"
+        raise ValueError(f"{name} has no nn.MultiheadAttention inside; {advice}")
     torchs = [module for module in modules if type(module) is nn.MultiheadAttention]
     if not torchs:
         classes = ", ".join(sorted({type(module).__name__ for module in modules}))
