@@ -39,7 +39,7 @@ def index_of_call(encoding: Encoding, tokens: int, from_call: bool) -> Any:
 
 
 def _index(encoding: Encoding, tokens: int, grid: tuple[int, int] | None) -> Any:
-    first = next(_parts([encoding])).relation
+    first = next(parts([encoding])).relation
     height, width = (first.height, first.width) if grid is None else grid
     index = encoding.grid_index(height, width)
     if tokens != first.prefix_tokens + height * width:
@@ -78,13 +78,13 @@ def resize_encodings(encodings: list[Encoding], height: int, width: int, unit: U
         ValueError: a size or the unit is wrong, no encoding has a table, or one cannot take another grid.
     """
     check_unit(unit)
-    parts = list(_parts(encodings))
-    if not any(part.fixed_size for part in parts):
-        raise ValueError(f"{parts[0].label} takes a grid of any size as it is; there is no table to resize")
-    new = [part.relation.resized(height, width) for part in parts]
-    for part, relation in zip(parts, new, strict=True):
+    found = list(parts(encodings))
+    if not any(part.fixed_size for part in found):
+        raise ValueError(f"{found[0].label} takes a grid of any size as it is; there is no table to resize")
+    new = [part.relation.resized(height, width) for part in found]
+    for part, relation in zip(found, new, strict=True):
         copy.deepcopy(part).resize(relation, unit)
-    for part, relation in zip(parts, new, strict=True):
+    for part, relation in zip(found, new, strict=True):
         part.resize(relation, unit)
     for encoding in encodings:
         for total in encoding.modules():
@@ -92,9 +92,10 @@ def resize_encodings(encodings: list[Encoding], height: int, width: int, unit: U
                 total.relation = {key: part.relation for key, part in total.encodings.items()}
 
 
-def _parts(encodings: list[Encoding]) -> Iterator[Encoding]:
+def parts(encodings: list[Encoding]) -> Iterator[Encoding]:
+    """The encodings themselves, sums taken apart."""
     for encoding in encodings:
         if isinstance(encoding, EncodingSum):
-            yield from _parts(list(encoding.encodings.values()))
+            yield from parts(list(encoding.encodings.values()))
         else:
             yield encoding

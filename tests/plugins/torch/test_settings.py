@@ -132,3 +132,24 @@ def test_a_class_that_was_changed_since_is_changed_back_first():
         detach(model)
         assert {type(layer.self_attn) for layer in model.layers} == {nn.MultiheadAttention}
         torch.testing.assert_close(call(model), wanted)
+
+
+@pytest.mark.parametrize("encoding", ["table", {"a": "table", "b": "rope_axial"}])
+def test_resized_tables_have_settings_of_their_size(encoding):
+    def host():
+        return nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), 2).eval()
+
+    grid, x = rb.relations.Grid(3, 3), torch.randn(2, 9, 32)
+    model, fresh = host(), host()
+    attach(model, encoding, relation=rb.relations.Grid(2, 2))
+    first, second = encodings(model)
+    keys = dict.fromkeys(encoding, grid) if isinstance(encoding, dict) else grid
+    first.resize(keys)
+    with pytest.raises(
+        ValueError, match=r"several relations, Grid\(height=3.*Grid\(height=2.*; resize all to the same"
+    ):
+        settings(model)
+    second.resize(keys)
+    attach(fresh, **settings(model))
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(x), model(x))

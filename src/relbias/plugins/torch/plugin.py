@@ -9,6 +9,7 @@ from torch import nn
 
 from relbias.encodings import Encoding, EncodingSpec
 from relbias.plugins import engine
+from relbias.plugins.grids import parts
 from relbias.plugins.relations import as_relation, describe_relation
 from relbias.plugins.torch.attention import RelativeMultiheadAttention, UnnestedTransformerEncoder, index_of
 from relbias.relations import Grid, Relation, Sequence
@@ -113,7 +114,8 @@ def settings(model: nn.Module) -> dict[str, Any]:
         A dict of plain values, to be kept beside the checkpoint, as JSON for example.
 
     Raises:
-        ValueError: nothing is attached, or the encoding was given as an object or a function.
+        ValueError: nothing is attached, the encoding was given as an object or a function, or only some of the
+            encodings were resized.
 
     Example:
         >>> import torch
@@ -122,7 +124,13 @@ def settings(model: nn.Module) -> dict[str, Any]:
         >>> settings(model)
         {'encoding': 't5', 'relation': {'name': 'Sequence', 'max_distance': None}, 'max_distance': 64}
     """
-    return engine.settings(model)
+    written = engine.settings(model)
+    relations = list(dict.fromkeys(part.relation for part in parts(engine.encodings(model))))
+    if len(relations) > 1:
+        raise ValueError(
+            f"the encodings are over several relations, {', '.join(map(repr, relations))}; resize all to the same"
+        )
+    return written | {"relation": describe_relation(relations[0])}  # as it is now: a table may have been resized
 
 
 def _find(model: nn.Module) -> list[nn.MultiheadAttention]:
