@@ -1,12 +1,16 @@
 """relbias bench at tiny sizes: the table, the CSV file, the picture, and errors before anything is measured."""
 
 import csv
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from relbias.bench import Row
+from relbias.cli import bench as bench_command
 from relbias.cli import main as cli
 
 
@@ -157,3 +161,14 @@ def test_a_place_that_cannot_be_written(relbias_fails, tmp_path):
 def test_a_missing_extra(monkeypatch, relbias_fails):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert relbias_fails("bench") == "matplotlib is not installed; run: pip install 'relbias[plot]'"
+
+
+def test_the_commands_of_the_page_on_performance_fill_its_tables():
+    page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^    relbias bench (.*--write docs/performance\.md#(\S+))$", page, flags=re.MULTILINE)
+    markers = re.findall(r"<!-- relbias bench: begin (\S+) -->", page)
+    assert list(dict.fromkeys(name for _, name in commands)) == markers
+    for words, _ in commands:
+        options = bench_command._parser().parse_args(shlex.split(words))
+        assert bench_command._measurements(options)
+    assert markers == re.findall(r"<!-- relbias bench: end (\S+) -->", page)
