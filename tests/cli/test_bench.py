@@ -4,6 +4,7 @@ import csv
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def test_layers_beside_those_of_others(bench):
         ("layer", "transformers T5Attention"),
         ("layer", "x-transformers RelativePositionBias"),
     }
+
+
+def test_numbers_in_the_table():
+    row = Row("attention", "long", 1, 8, 4096, 64, "float32", "cpu", "t5", "folded", "forward", 7)
+    assert bench_command.cells(replace(row, note="no")) == ["t5", "folded", "forward", "-", "-", "-", "-", "no"]
+    numbers = {"time_ms": 1387.4, "memory_mib": 0.01234, "memory_ratio": 117.849, "error": 9.4e-7}
+    ratios = {"time_ratio": 3.069, "time_ratio_low": 3.0, "time_ratio_high": 3.1}
+    cells = bench_command.cells(replace(row, **numbers, **ratios))
+    assert cells[3:] == ["1387", "3.07 (3.00 to 3.10)", "0.0123", "117.85", "9e-07"]
 
 
 @pytest.mark.parametrize(

@@ -236,9 +236,14 @@ def cells(row: "Row") -> list[str]:
         return [*start, "-", "-", "-", "-", row.note]
     return [
         *start,
-        f"{row.time_ms:.3g}",
+        _number(row.time_ms),
         f"{row.time_ratio:.2f} ({row.time_ratio_low:.2f} to {row.time_ratio_high:.2f})",
-        f"{row.memory_mib:.3g}",
+        _number(row.memory_mib),
         f"{row.memory_ratio:.2f}",
         "" if row.error is None else f"{row.error:.0e}",
     ]
+
+
+def _number(value: float | None) -> str:
+    """Three digits or more, without an exponent."""
+    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
