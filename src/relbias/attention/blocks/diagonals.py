@@ -153,7 +153,7 @@ class DiagonalKeys(Part):
         first, _ = window(block, self.n)  # key j of the block has the diagonals from first + j to first + j + n - 1
         before = min(max(self.first + 1 - first - (n - 1), 0), m)
         after = max(min(self.first + size - 1 - first, m), before)
-        width = max(n, 32)
+        width = max(n // 4, 32)  # each key costs n + width products for its n
         middle = [(slice(start, min(start + width, after)), None) for start in range(before, after, width)]
         ends = [(slice(0, before), 0), (slice(after, m), -1)]
         return [(keys, edge) for keys, edge in [*ends, *middle] if keys.stop > keys.start]

@@ -16,6 +16,8 @@ from relbias.attention.blocks.work import Work
 
 _LOG2E = math.log2(math.e)
 _fused: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+_ROWS_OF_MASK = 512
+"""At most, in a block of the mask that torch's kernel gets: more cost it less, but products with diagonals more."""
 _QUERIES = 128
 """At once, where each block of queries sees keys of its own."""
 
@@ -131,7 +133,7 @@ def _by_masks(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor,
     work = Work(tensors)
     tile = Tile(q, any(part.skews for part in plan.parts))
     together = not any(part.per_item(work) for part in plan.parts)
-    every = list(blocks(plan, work, size, 1024, together))
+    every = list(blocks(plan, work, size, _ROWS_OF_MASK, together))
     if len(every) == 1 and every[0].keys == slice(0, k.shape[2]):
         fill(plan, work, tile, every[0], None)
         return _fused(q, k, v, 0.0, False, attn_mask=tile.values, scale=1.0)

@@ -11,6 +11,7 @@ from relbias.attention.blocks.coded import CodedBias, CodedKeys, CodedTable
 from relbias.attention.blocks.diagonals import DiagonalBias, DiagonalKeys, DiagonalTable
 from relbias.attention.blocks.given import Given, Hidden, Queries, Table
 from relbias.attention.blocks.part import Part
+from relbias.attention.blocks.turn import turned
 from relbias.attention.call import Call
 from relbias.attention.masks import Masks
 from relbias.relations import Index
@@ -62,7 +63,7 @@ def plan_call(call: Call) -> tuple[Plan, list[Tensor]]:
         call: converted to its `dtype`, normalised, with all heads of k and v.
     """
     c = call.factor()
-    q, k = call.rotated()
+    q, k = turned(call)
     plain = q is call.q
     us = [entry.u for entry in call.terms.entries if entry.u is not None]
     queries = q if not us or not plain else q + sum(us[1:], us[0])[:, None]
