@@ -18,7 +18,7 @@ demo: .venv/demo.stamp
 	$(BIN)/relbias plot training $(RUN)
 
 test: .venv/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not gpu" -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
 
 # Runs them and compares each .ipynb with the .py file beside it. After a change: $(BIN)/python .ci/notebooks.py --write
 notebooks: .venv/notebooks.stamp

@@ -300,24 +300,3 @@ def test_compiled_at_several_lengths():
     for n in (9, 12, 20):
         mine, reference = both(*qkv(n, n), encoding(Sequence()(n)), is_causal=True)
         torch.testing.assert_close(mine, reference, rtol=0, atol=5e-6)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", [name for name in TERMS if name not in ("b, function", "rotation", "all")])
-def test_training_on_a_gpu(name):
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    grads = {}
-    for implementation, dtype in (("flex", torch.float32), ("reference", torch.float64)):
-        torch.manual_seed(0)
-        q, k, v = (x.to("cuda", dtype).requires_grad_() for x in qkv())
-        (entry,) = TERMS[name]().entries
-        tensors = {n: getattr(entry, n).to("cuda", dtype).requires_grad_() for n in entry.names}
-        index = None if entry.index is None else entry.index.to("cuda")
-        with torch.enable_grad():
-            out = rb.relative_attention(
-                q, k, v, rb.Terms(**tensors, index=index), is_causal=True, implementation=implementation
-            )
-            grads[implementation] = [out.detach(), *torch.autograd.grad(out.sin().sum(), [q, k, v, *tensors.values()])]
-    for mine, exact in zip(grads["flex"], grads["reference"], strict=True):
-        torch.testing.assert_close(mine.double(), exact, rtol=1e-2, atol=1e-2)

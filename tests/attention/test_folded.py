@@ -79,16 +79,14 @@ def test_no_mask_is_in_half_precision(dtype, monkeypatch):
     assert bool(out.isfinite().all())
 
 
-@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("trained", ["mask", "all"])
 @pytest.mark.parametrize("masks", [{}, {"is_causal": True}, {"window": (3, 1)}])
-def test_a_trained_mask_on_a_gpu(dtype, trained, masks):
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
+def test_a_trained_mask(device, dtype, trained, masks):
     torch.manual_seed(0)
-    q, k, v = (torch.randn(B, H, N, D, device="cuda", dtype=dtype) for _ in range(3))
-    table = torch.randn(H, 7, device="cuda")
+    q, k, v = (torch.randn(B, H, N, D, device=device, dtype=dtype) for _ in range(3))
+    table = torch.randn(H, 7, device=device)
     results = {}
     for implementation in ("folded", "reference"):
         precise = torch.float64 if implementation == "reference" else dtype
