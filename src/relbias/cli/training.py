@@ -76,7 +76,7 @@ def _record(experiment: Experiment, run_dir: Path, argv: Sequence[str]) -> dict[
     metrics = {**last.metrics, **{name: value.item() for name, value in trainer.callback_metrics.items()}}
     weights = run_folder.read_json(run_dir / run_folder.WEIGHTS)
     record = {
-        "seconds": round(last.seconds, 1),
+        "seconds": round(last.seconds, 3),
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         **({"stopped_early": True} if trainer.should_stop else {}),
