@@ -33,6 +33,7 @@ class Site:
         num_heads: H.
         head_dim: D.
         weight: a parameter that tells the dtype and device of the encoding.
+        relation: of the tokens that meet in it.
     """
 
     module: nn.Module
@@ -40,18 +41,19 @@ class Site:
     num_heads: int
     head_dim: int
     weight: Tensor
+    relation: Relation
 
 
 def attach(
     root: nn.Module,
     sites: Sequence[Site],
     encoding: EncodingSpec | Encoding,
-    relation: Relation,
     *,
     trial_index: Callable[[Encoding], Any],
     classes: Mapping[nn.Module, type[nn.Module]],
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
+    shared: bool = False,
 ) -> None:
     """Give every site an encoding that adds nothing until it is trained.
 
@@ -61,12 +63,12 @@ def attach(
         root: the module that holds the sites.
         sites: where.
         encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all.
-        relation: of the tokens.
         trial_index: gives some index for an encoding, to see its terms before anything is changed. The encoding is
             called with it, an input of zeros and the site's module.
         classes: of other modules that change their class, such as the root, the new ones, like `Site.swapped`.
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
+        shared: whether sites that are alike (heads, head size, relation) share an encoding.
 
     Raises:
         ValueError: there is an encoding already, or this one cannot be built, start at zero, or sit in attention.
@@ -74,9 +76,15 @@ def attach(
     check_free(root)
     # A built encoding is given a copy for the trial, so that a refusal leaves it as it was too.
     trial = copy.deepcopy(encoding) if isinstance(encoding, Encoding) else encoding
-    built = [create_encoding(trial, site.num_heads, site.head_dim, relation, **options) for site in sites]
+    built = []
+    alike: dict[Any, Encoding] = {}
+    for site in sites:
+        key = (site.num_heads, site.head_dim, site.relation) if shared else site
+        if key not in alike:
+            alike[key] = create_encoding(trial, site.num_heads, site.head_dim, site.relation, **options)
+        built.append(alike[key])
     for candidate, site in zip(built, sites, strict=True):
-        check(candidate, relation)
+        check(candidate, site.relation)
         candidate.zero_()
         candidate.to(device=site.weight.device, dtype=site.weight.dtype)
         if "V" in _try(candidate, site, trial_index(candidate)).names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from relbias.attention.observe import in_backward
@@ -63,30 +63,27 @@ def as_grid(grid: Any) -> tuple[int, int]:
     return grid[0], grid[1]
 
 
-def resize_encodings(encodings: list[Encoding], height: int, width: int, unit: Unit) -> None:
-    """Give the tables of encodings the codes of another grid; those without tables only note the grid.
+def resize_encodings(grids: Mapping[Encoding, tuple[int, int]], unit: Unit) -> None:
+    """Give the tables of encodings the codes of other grids; those without tables only note the grid.
 
     Nothing is changed unless everything succeeds. A table that changes is a new parameter.
 
     Args:
-        encodings: over a Grid, or sums of such.
-        height: of the new grid, in patches.
-        width: of the new grid, in patches.
+        grids: encodings over a Grid, or sums of such, and the new (height, width) of each, in patches.
         unit: what an offset keeps; see `Encoding.resize`.
 
     Raises:
         ValueError: a size or the unit is wrong, no encoding has a table, or one cannot take another grid.
     """
     check_unit(unit)
-    found = list(parts(encodings))
-    if not any(part.fixed_size for part in found):
-        raise ValueError(f"{found[0].label} takes a grid of any size as it is; there is no table to resize")
-    new = [part.relation.resized(height, width) for part in found]
-    for part, relation in zip(found, new, strict=True):
+    found = [(part, part.relation.resized(*grid)) for whole, grid in grids.items() for part in parts([whole])]
+    if not any(part.fixed_size for part, _ in found):
+        raise ValueError(f"{found[0][0].label} takes a grid of any size as it is; there is no table to resize")
+    for part, relation in found:
         copy.deepcopy(part).resize(relation, unit)
-    for part, relation in zip(found, new, strict=True):
+    for part, relation in found:
         part.resize(relation, unit)
-    for encoding in encodings:
+    for encoding in grids:
         for total in encoding.modules():
             if isinstance(total, EncodingSum):
                 total.relation = {key: part.relation for key, part in total.encodings.items()}

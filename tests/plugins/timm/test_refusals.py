@@ -107,7 +107,7 @@ class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
     [
         (
             lambda: timm.create_model("resnet10t"),
-            "resnet10t is not supported: it is not a VisionTransformer",
+            "resnet10t is not supported: it is none of the vision transformers",
         ),
         (
             lambda: timm.create_model("beit_base_patch16_224", depth=1),
@@ -118,7 +118,7 @@ class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
         (lambda: timm.create_model("vit_tiny_r_s16_p8_224", depth=1), "patch embedding is a HybridEmbed"),
         (lambda: small("vit_tiny_patch16_224", patch_drop_rate=0.5), "drops patches in training"),
         (lambda: OwnTransformer(depth=1, embed_dim=64, num_heads=2), "OwnTransformer is not supported: its class"),
-        (lambda: nn.ModuleList([small("vit_tiny_patch16_224") for _ in range(2)]), "2 vision transformers inside"),
+        (lambda: nn.ModuleList([small("vit_tiny_patch16_224") for _ in range(2)]), "2 models inside"),
         (lambda: nn.Linear(2, 2), "Linear is not supported"),
         (
             lambda: timm.create_model("vit_tiny_patch16_224", depth=1, attn_layer=attn_layer("table", grid=(14, 14))),

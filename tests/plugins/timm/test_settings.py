@@ -116,3 +116,18 @@ def test_exactly_the_listed_models_are_supported():
     assert sorted(supported) == list_models()
     assert len(supported) >= 150
     assert all("not supported: its blocks attend by" in refusal for refusal in refusals)
+
+
+def test_layers_that_are_alike_may_share_an_encoding(make_vit):
+    model = make_vit()
+    attach(model, "table", shared=True)
+    assert model.blocks[0].attn.encoding is model.blocks[1].attn.encoding
+    written = settings(model)
+    assert written == {"encoding": "table", "grid": [4, 4], "shared": True}
+    fresh = make_vit()
+    attach(fresh, **written)
+    fresh.load_state_dict(model.state_dict())
+    resize(fresh, (6, 6))
+    assert fresh.blocks[0].attn.encoding is fresh.blocks[1].attn.encoding
+    detach(fresh)
+    fresh.load_state_dict(make_vit().state_dict())

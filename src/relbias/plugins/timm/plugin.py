@@ -11,13 +11,9 @@ from relbias.encodings import Encoding, EncodingSpec, create_encoding
 from relbias.encodings.resize import Unit
 from relbias.plugins import engine
 from relbias.plugins.grids import as_grid, resize_encodings
-from relbias.plugins.timm.vision_transformer import (
-    ROOT_CLASSES,
-    FixedGridAttention,
-    architectures,
-    find,
-    find_sites,
-)
+from relbias.plugins.timm.host import Host, UnsupportedError
+from relbias.plugins.timm.hosts import architectures, find, refusal
+from relbias.plugins.timm.vision_transformer import FixedGridAttention
 from relbias.relations import Grid
 
 
@@ -26,6 +22,7 @@ def attach(
     encoding: EncodingSpec | Encoding,
     *,
     grid: tuple[int, int] | None = None,
+    shared: bool = False,
     **options: Any,
 ) -> None:
     """Give every attention layer of a timm vision transformer a relative encoding, in place.
@@ -36,12 +33,14 @@ def attach(
     registers) are the model's. Give the optimizer the new parameters: attach before building it.
 
     Args:
-        model: a VisionTransformer or VisionTransformerDistilled of timm, or a module with exactly one inside, like
-            the model with features_only=True.
+        model: of timm, one that `list_models` names, or a module with exactly one inside, like the model with
+            features_only=True.
         encoding: a name, a mapping of names whose terms are summed, a callable that is given (num_heads, head_dim,
             relation), built once per layer; or an encoding already built, which is set to zero and shared by all
             layers. Over a `Grid`.
-        grid: (height, width) of the tables, in patches; the model's own grid by default.
+        grid: (height, width) of the tables, in patches; the model's own grid by default. Of a model whose layers have
+            several grids it is the first, and of one that attends in windows that of a window.
+        shared: whether layers that are alike (heads, head size, grid) share an encoding; each has its own by default.
         **options: of the encoding.
 
     Raises:
@@ -55,19 +54,18 @@ def attach(
         >>> model.blocks[0].attn.encoding
         Table(num_heads=3, head_dim=64, relation=Grid(height=4, width=4, prefix_tokens=1, max_distance=None))
     """
-    root = find(model)
+    root, host = find(model)
     engine.check_free(root)
-    sites = find_sites(root)
-    size = as_grid(root.patch_embed.grid_size if grid is None else grid)
+    size = as_grid(host.grid(root) if grid is None else grid)
     engine.attach(
         root,
-        sites,
+        _sites(root, host, size),
         encoding,
-        Grid(*size, prefix_tokens=root.num_prefix_tokens),
         trial_index=lambda candidate: candidate.grid_index(1, 1),
-        classes={root: ROOT_CLASSES[type(root)]},
-        settings={"grid": size},
+        classes=host.classes(root),
+        settings={"grid": size} | ({"shared": True} if shared else {}),
         options=options,
+        shared=shared,
     )
 
 
@@ -80,7 +78,7 @@ def detach(model: nn.Module) -> None:
     Raises:
         ValueError: nothing is attached.
     """
-    engine.detach(find(model))
+    engine.detach(find(model)[0])
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
@@ -102,7 +100,7 @@ def settings(model: nn.Module) -> dict[str, Any]:
         >>> settings(model)
         {'encoding': 'shaw', 'grid': [4, 4], 'max_distance': 3}
     """
-    return engine.settings(find(model))
+    return engine.settings(find(model)[0])
 
 
 def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> None:
@@ -128,10 +126,13 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
         >>> model(torch.zeros(1, 3, 96, 96)).shape
         torch.Size([1, 1000])
     """
-    root = find(model)
-    encodings = engine.encodings(root)
+    root, host = find(model)
+    engine.encodings(root)  # raises where nothing is attached
     grid = as_grid(grid)
-    resize_encodings(encodings, *grid, unit)
+    sites = _sites(root, host, grid)
+    relations: dict[Any, Any] = {site.module.encoding: site.relation for site in sites}
+    grids = {encoding: (relation.height, relation.width) for encoding, relation in relations.items()}
+    resize_encodings(grids, unit)
     engine.update_settings(root, grid=grid)
 
 
@@ -183,3 +184,10 @@ def list_models(pattern: str = "*") -> list[str]:
         ['deit_tiny_distilled_patch16_224', 'deit_tiny_patch16_224']
     """
     return fnmatch.filter(architectures(), pattern)
+
+
+def _sites(root: nn.Module, host: Host, grid: tuple[int, int]) -> list[engine.Site]:
+    try:
+        return host.sites(root, grid)
+    except UnsupportedError as error:
+        raise refusal(root, str(error)) from None

@@ -80,11 +80,17 @@ def attach(
     engine.attach(
         model,
         [
-            engine.Site(module, RelativeMultiheadAttention, module.num_heads, module.head_dim, module.in_proj_weight)
+            engine.Site(
+                module,
+                RelativeMultiheadAttention,
+                module.num_heads,
+                module.head_dim,
+                module.in_proj_weight,
+                relation,
+            )
             for module in attentions
         ],
         encoding,
-        relation,
         trial_index=lambda candidate: index_of(candidate.relation),
         classes=dict.fromkeys(encoders, UnnestedTransformerEncoder),
         settings={"relation": describe_relation(relation)},

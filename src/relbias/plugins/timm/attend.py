@@ -1,0 +1,61 @@
+"""The attention that all of timm's modules share once they have an encoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relbias.attention import relative_attention
+
+
+def attend(
+    module: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    x: Tensor,
+    index: Any,
+    *,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | Tensor | None = None,
+    normalize: bool = False,
+) -> Tensor:
+    """Attention with the terms of a module's encoding, computed as the host would, so that numbers do not change.
+
+    Args:
+        module: of timm, with `encoding`, `fused_attn`, `attn_drop` and `training`.
+        q: (B, H, N, D), normalised and turned as the host does.
+        k: (B, H or fewer, N, D), likewise.
+        v: (B, H or fewer, N, D).
+        x: (B, N, C), the input of the layer.
+        index: of this call.
+        attn_mask: the host's own mask or bias.
+        is_causal: as in `relative_attention`.
+        scale: as in `relative_attention`.
+        normalize: as in `relative_attention`.
+
+    Returns:
+        (B, H, N, D).
+    """
+    terms = module.encoding(index, x=x, attention=module)
+    if not module.fused_attn:
+        # Without its fused attention timm computes what the reference does, and numbers must not change.
+        implementation = "reference"
+    else:
+        # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do.
+        implementation = "auto" if torch.is_grad_enabled() or "V" in terms.names else "folded"
+    return relative_attention(
+        q,
+        k,
+        v,
+        terms,
+        attn_mask=attn_mask,
+        is_causal=is_causal,
+        dropout_p=module.attn_drop.p if module.training else 0.0,
+        scale=scale,
+        normalize=normalize,
+        implementation=implementation,
+    )
