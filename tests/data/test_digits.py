@@ -86,6 +86,29 @@ def test_no_shift_gives_one_test_dataloader():
     assert len(digits.test_dataloader()) == 1
 
 
+@pytest.mark.parametrize("size", [8, 12, 16, 20, 32])
+def test_another_size_scales_canvas_and_digit_together(data, size):
+    (images, labels), *_ = data.test_dataloader_at(size)
+    own = data.test.tensors[0][: len(images)]
+    assert images.shape[1:] == (1, size, size)
+    assert torch.equal(labels, data.test.tensors[1][: len(labels)])
+    assert torch.equal(images, own) == (size == 16)
+    for axis in (2, 3):  # ink lies at the same part of the image
+        centres = []
+        for pixels in (images, own):
+            ink = (pixels - own.amin()).sum((1, 5 - axis))
+            places = (torch.arange(ink.shape[1]) + 0.5) / ink.shape[1]
+            centres.append((ink * places).sum(-1) / ink.sum(-1))
+        assert (centres[0] - centres[1]).abs().max() < 0.01
+    assert torch.allclose(images.mean((1, 2, 3)), own.mean((1, 2, 3)), atol=0.01)
+
+
+def test_test_sizes_are_the_last_test_dataloaders():
+    digits = Digits(test_shift=0, test_sizes=[12, 20])
+    digits.setup()
+    assert [next(iter(loader))[0].shape[-1] for loader in digits.test_dataloader()] == [16, 12, 20]
+
+
 def test_augmentation_rotates_counterclockwise_and_scales_about_the_centre():
     image = torch.zeros(1, 1, 16, 16)
     image[..., 7:9, 11] = 1.0  # four pixels to the right of the centre
@@ -203,6 +226,10 @@ def test_a_digit_at_the_edge_of_the_canvas():
         ({"degrees": float("nan")}, "degrees is nan"),
         ({"scale": (1.2, 0.8)}, r"scale is \(1.2, 0.8\)"),
         ({"num_workers": -1}, "num_workers is -1"),
+        ({"test_sizes": [0]}, "a size in test_sizes .*1"),
+        ({"test_sizes": [12, 12]}, r"a size twice: \[12, 12\]"),
+        ({"test_sizes": [16]}, "test_sizes has 16, the size of the images itself"),
+        ({"test_sizes": "12"}, "test_sizes is '12', expected a list of sides in pixels"),
     ],
 )
 def test_options_out_of_range_are_refused(options, message):

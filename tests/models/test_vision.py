@@ -70,6 +70,47 @@ def test_tables_take_smaller_images_and_name_resize_for_larger_ones(encoding):
         model(torch.randn(1, 3, 12, 8, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("unit", ["patch", "image"])
+@pytest.mark.parametrize("size", [4, 8, 12])
+@pytest.mark.parametrize("encoding", ["table", "learned", {"far": "table", "turn": "rope_axial"}], ids=str)
+def test_tables_are_read_anew_for_another_size(encoding, size, unit):
+    model, other = make(encoding), make(encoding)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    other.load_state_dict(model.state_dict())
+    for part in other.modules():
+        if type(part).__name__ in ("Table", "Learned"):
+            part.resize(Grid(size // 2, size // 2), unit)
+    images = torch.randn(2, 3, size, size, dtype=torch.float64)
+    model.prepare_for_size(size, unit)
+    assert torch.equal(model(images), other(images))
+
+
+def test_a_shared_table_is_read_anew_once():
+    table = create_encoding("table", 2, 16, Grid(4, 4))
+    model = make(table)
+    model.prepare_for_size(12)
+    assert all(block.attention.encoding is table for block in model.blocks)
+    assert table.relation == Grid(6, 6)
+
+
+@pytest.mark.parametrize("encoding", ["none", "shaw", "irpe", "swin_v2", "rope_axial", "rope_mixed", "sinusoidal"])
+def test_functions_stay_as_they_are_at_another_size(encoding):
+    model = make(encoding)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.prepare_for_size(12)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model(torch.randn(1, 3, 12, 12, dtype=torch.float64)).shape == (1, 5)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [((9,), "multiple of the patch size 2, got 9"), ((8, "px"), "unit")])
+def test_sizes_that_do_not_fit(arguments, message):
+    model = make("table")
+    with pytest.raises(ValueError, match=message):
+        model.prepare_for_size(*arguments)
+    assert model.blocks[0].attention.encoding.relation == Grid(4, 4)
+
+
 def test_layers_have_encodings_of_their_own_unless_one_is_built():
     tables = [block.attention.encoding for block in make("table").blocks]
     assert tables[0] is not tables[1]

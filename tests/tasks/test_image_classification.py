@@ -1,6 +1,6 @@
 import pytest
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningDataModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -45,6 +45,38 @@ def test_one_test_dataloader_gives_no_moved_accuracy():
     task = ImageClassification(_Copy, "none", num_classes=3)
     [metrics] = _trainer().test(task, _loader([0, 1], [0, 1]), verbose=False)
     assert metrics == {"test/accuracy": 1.0}
+
+
+class _Sized(LightningDataModule):
+    """Two images of 2 x 2 pixels, and two of 4 x 4 on which the network as it is would be wrong."""
+
+    test_sizes = [4]
+
+    def test_dataloader(self):
+        small = _loader([0, 1], [0, 1])
+        larger = torch.zeros(2, 1, 4, 4)
+        larger[0, 0, 0, 2] = larger[1, 0, 0, 0] = 5
+        return [small, DataLoader(TensorDataset(larger, torch.tensor([0, 1])), batch_size=2)]
+
+
+class _Resizable(_Copy):
+    def prepare_for_size(self, size):
+        self.scale.data.mul_(-1 if size == 4 else 1)
+
+
+def test_another_size_is_tested_with_a_network_prepared_for_it():
+    task = ImageClassification(_Resizable, "none", num_classes=3)
+    results = _trainer().test(task, datamodule=_Sized(), verbose=False)
+    metrics = {name: value for result in results for name, value in result.items()}
+    # With the sign changed the first of (0, 0, -5) is the largest, and the second of (-5, 0, 0).
+    assert metrics == {"test/accuracy": 1.0, "test/accuracy_4": 1.0}
+    assert task.network.scale.item() == 1.0  # the network itself stays
+
+
+def test_another_size_needs_a_network_that_takes_it():
+    task = ImageClassification(_Copy, "none", num_classes=3)
+    with pytest.raises(ValueError, match=r"test_sizes needs a network with prepare_for_size\(size\), got _Copy"):
+        _trainer().test(task, datamodule=_Sized(), verbose=False)
 
 
 def test_validation_loss_is_not_smoothed():

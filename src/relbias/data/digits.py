@@ -1,6 +1,7 @@
 """Real handwritten digits, small enough to train on a processor, with test images that move."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
@@ -14,6 +15,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, default_collate
 
 from relbias.data.order import draws, shuffled
+from relbias.data.sizes import check_sizes
+from relbias.relations.base import check_size
 
 DIGIT = 8  # pixels; the side of a digit
 CANVAS = 16  # pixels; the side of the image it lies on
@@ -26,11 +29,12 @@ _MEAN, _STD = 1.221, 3.677
 class Digits(LightningDataModule):
     """The 1797 digits of scikit-learn, 8 x 8 pixels, on a canvas of 16 x 16 (E. Alpaydin and C. Kaynak, UCI, 1998).
 
-    Training and validation digits lie in the centre. There are two test dataloaders: the test digits in the centre,
+    Training and validation digits lie in the centre. The test dataloaders are: the test digits in the centre,
     and the same digits moved by every (dy, dx) but (0, 0) with dy and dx in {-test_shift, ..., -shift_step, 0,
-    shift_step, ..., test_shift}. The split is stratified by class, always the same, and does not depend on the seed:
-    1257 digits for training, 180 for validation, 360 for the test. Images are (1, 16, 16) float32 with mean 0 and
-    standard deviation 1 over the data set; labels are int64, 0 to 9.
+    shift_step, ..., test_shift}; and one more for each of `test_sizes`, the centred images scaled to that size, canvas
+    and digit together. The split is stratified by class, always the same, and does not depend on the seed: 1257 digits
+    for training, 180 for validation, 360 for the test. Images are (1, 16, 16) float32 with mean 0 and standard
+    deviation 1 over the data set; labels are int64, 0 to 9.
 
     Args:
         batch_size: images per batch.
@@ -41,7 +45,11 @@ class Digits(LightningDataModule):
         scale: smallest and greatest factor of the size.
         test_shift: greatest shift of the moved test images, in pixels, at most 4; 0 gives no moved images.
         shift_step: step of the shifts, in pixels; it divides test_shift.
+        test_sizes: other sides of the images that are tested too, in pixels.
         num_workers: processes that load batches.
+
+    Attributes:
+        image_size: the side of the images, in pixels.
 
     Raises:
         ValueError: an argument out of its range, such as a shift that would push the digit off the canvas.
@@ -54,6 +62,8 @@ class Digits(LightningDataModule):
         (torch.Size([32, 1, 16, 16]), 1257, 360, 8640)
     """
 
+    image_size = CANVAS
+
     def __init__(
         self,
         batch_size: int = 64,
@@ -62,6 +72,7 @@ class Digits(LightningDataModule):
         scale: tuple[float, float] = (0.8, 1.2),
         test_shift: int = 4,
         shift_step: int = 2,
+        test_sizes: Sequence[int] = (),
         num_workers: int = 0,
     ) -> None:
         super().__init__()
@@ -80,6 +91,7 @@ class Digits(LightningDataModule):
             )
         if shift_step < 1 or test_shift % shift_step:
             raise ValueError(f"shift_step is {shift_step}, expected a divisor of test_shift, which is {test_shift}")
+        check_sizes(test_sizes, CANVAS)
         if num_workers < 0:
             raise ValueError(f"num_workers is {num_workers}, expected at least 0")
         self.batch_size = batch_size
@@ -89,6 +101,7 @@ class Digits(LightningDataModule):
         self.shifts = [
             shift for shift in product(range(-test_shift, test_shift + 1, shift_step), repeat=2) if shift != (0, 0)
         ]
+        self.test_sizes = list(test_sizes)
         self.num_workers = num_workers
 
     def setup(self, stage: str | None = None) -> None:
@@ -126,8 +139,23 @@ class Digits(LightningDataModule):
         return self._in_order(self.val)
 
     def test_dataloader(self) -> list[DataLoader]:
-        """Centred test digits, then the moved ones where there are any."""
-        return [self._in_order(part) for part in (self.test, self.test_moved) if len(part)]
+        """Centred test digits, the moved ones where there are any, and the centred ones at each of `test_sizes`."""
+        own = [self._in_order(part) for part in (self.test, self.test_moved) if len(part)]
+        return own + [self.test_dataloader_at(size) for size in self.test_sizes]
+
+    def test_dataloader_at(self, size: int) -> DataLoader:
+        """The centred test digits with their canvas at another size, bicubic, antialiased where smaller.
+
+        Args:
+            size: the side of the images, in pixels.
+
+        Returns:
+            Batches of (B, 1, size, size) float32 and labels (B,).
+        """
+        check_size("size", size, 1)
+        images, labels = self.test.tensors
+        scaled = F.interpolate(images, size=(size, size), mode="bicubic", antialias=True)
+        return self._in_order(TensorDataset(images if size == CANVAS else scaled, labels))
 
     def predict_dataloader(self) -> DataLoader:
         """Centred test digits."""

@@ -9,8 +9,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.encodings.resize import Unit, check_unit
 from relbias.models.block import TransformerBlock
+from relbias.plugins.grids import resize_encodings
 from relbias.relations import Grid
+from relbias.relations.base import check_size
 
 
 class VisionTransformer(nn.Module):
@@ -85,12 +88,40 @@ class VisionTransformer(nn.Module):
         for layer in (self.patch_embedding, *position, *self.blocks, self.norm, self.head):
             layer.reset_parameters()
 
+    def prepare_for_size(self, size: int, unit: Unit = "image") -> None:
+        """Read the tables anew for square images of another size, in place; other encodings take any as they are.
+
+        Args:
+            size: the side of the images, in pixels.
+            unit: what an offset in a table keeps, its part of the "image" or its number of patches ("patch"); see
+                `resize_table`.
+
+        Raises:
+            ValueError: the size is no multiple of the patch size, or the unit is unknown.
+
+        Example:
+            >>> model = VisionTransformer("table", image_size=16, patch_size=2, in_channels=1, num_classes=10,
+            ...                           dim=64, depth=1, num_heads=4)
+            >>> model.prepare_for_size(24)
+            >>> model(torch.randn(2, 1, 24, 24)).shape
+            torch.Size([2, 10])
+        """
+        check_size("size", size, 1)
+        if size % self.patch_size:
+            raise ValueError(f"size must be a multiple of the patch size {self.patch_size}, got {size}")
+        check_unit(unit)
+        at_input = [] if self.position is None else [self.position]
+        encodings = [*at_input, *(block.attention.encoding for block in self.blocks)]
+        tables = list({id(encoding): encoding for encoding in encodings if encoding.fixed_size}.values())
+        if tables:
+            resize_encodings(tables, size // self.patch_size, size // self.patch_size, unit)
+
     def forward(self, images: Tensor) -> Tensor:
         """The logits of the classes.
 
         Args:
             images: (B, C, height, width), each side a multiple of the patch size. A table needs sides of at most
-                `image_size`; encodings without a table take any.
+                `image_size`, or of what :meth:`prepare_for_size` was given; encodings without a table take any.
 
         Returns:
             (B, num_classes).

@@ -1,6 +1,8 @@
 """Classification of images by any network that takes an encoding."""
 
+import copy
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,7 +16,9 @@ class ImageClassification(Task):
     """Cross entropy on (images, labels); accuracy on centred and on moved test images.
 
     Logs train/loss per step, val/loss and val/accuracy per epoch, test/accuracy from the first test dataloader and,
-    where the data has a second one, test/accuracy_moved from it; all over the samples of all processes.
+    where the data has a second one, test/accuracy_moved from it; all over the samples of all processes. Where the data
+    module has `test_sizes`, its last test dataloaders hold images of these sizes, and test/accuracy_SIZE is that of a
+    copy of the network after `prepare_for_size(SIZE)`.
 
     Args:
         network: builds the network from the encoding; the network maps images (B, C, H, W), float, to logits
@@ -58,8 +62,6 @@ class ImageClassification(Task):
         self.num_classes = num_classes
         self.label_smoothing = label_smoothing
         self.val_accuracy = MulticlassAccuracy(num_classes, average="micro")
-        self.test_accuracy = MulticlassAccuracy(num_classes, average="micro")
-        self.test_accuracy_moved = MulticlassAccuracy(num_classes, average="micro")
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, num_classes) of images (B, C, H, W)."""
@@ -97,14 +99,33 @@ class ImageClassification(Task):
         self.log("val/loss", loss, prog_bar=True, batch_size=len(labels), sync_dist=True)
         self.log("val/accuracy", self.val_accuracy, prog_bar=True, batch_size=len(labels))
 
+    def on_test_start(self) -> None:
+        """Makes an accuracy for each test dataloader, and a network for those with images of another size."""
+        loaders = self.trainer.test_dataloaders
+        count = len(loaders) if isinstance(loaders, list | tuple) else 1
+        sizes = getattr(getattr(self.trainer, "datamodule", None), "test_sizes", [])
+        own = ["test/accuracy", "test/accuracy_moved"][: count - len(sizes)]
+        networks = [self.network] * len(own) + [self._network_at(size) for size in sizes]
+        self._tested = list(zip([*own, *(f"test/accuracy_{size}" for size in sizes)], networks, strict=True))
+        accuracies = [MulticlassAccuracy(self.num_classes, average="micro") for _ in networks]
+        self.test_accuracies: Any = nn.ModuleList(accuracies).to(self.device)
+
+    def on_test_end(self) -> None:
+        """Forgets them."""
+        del self._tested, self.test_accuracies
+
+    def _network_at(self, size: int) -> nn.Module:
+        network = copy.deepcopy(self.network)
+        if not hasattr(network, "prepare_for_size"):
+            raise ValueError(f"test_sizes needs a network with prepare_for_size(size), got {type(network).__name__}")
+        network.prepare_for_size(size)
+        return network
+
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Collects test/accuracy, and test/accuracy_moved from the second dataloader."""
+        """Collects the accuracy of a test dataloader."""
         images, labels = batch
-        name, accuracy = (
-            ("test/accuracy", self.test_accuracy),
-            ("test/accuracy_moved", self.test_accuracy_moved),
-        )[dataloader_idx]
-        accuracy(self(images), labels)
+        (name, network), accuracy = self._tested[dataloader_idx], self.test_accuracies[dataloader_idx]
+        accuracy(network(images), labels)
         self.log(name, accuracy, on_epoch=True, batch_size=len(labels), add_dataloader_idx=False)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
