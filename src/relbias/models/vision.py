@@ -112,9 +112,10 @@ class VisionTransformer(nn.Module):
         check_unit(unit)
         at_input = [] if self.position is None else [self.position]
         encodings = [*at_input, *(block.attention.encoding for block in self.blocks)]
-        tables = list({id(encoding): encoding for encoding in encodings if encoding.fixed_size}.values())
+        grid = (size // self.patch_size, size // self.patch_size)
+        tables = {encoding: grid for encoding in encodings if encoding.fixed_size}
         if tables:
-            resize_encodings(tables, size // self.patch_size, size // self.patch_size, unit)
+            resize_encodings(tables, unit)
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits of the classes.

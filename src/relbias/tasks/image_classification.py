@@ -106,7 +106,7 @@ class ImageClassification(Task):
         sizes = getattr(getattr(self.trainer, "datamodule", None), "test_sizes", [])
         own = ["test/accuracy", "test/accuracy_moved"][: count - len(sizes)]
         networks = [self.network] * len(own) + [self._network_at(size) for size in sizes]
-        self._tested = list(zip([*own, *(f"test/accuracy_{size}" for size in sizes)], networks, strict=True))
+        self._tested: Any = list(zip([*own, *(f"test/accuracy_{size}" for size in sizes)], networks, strict=True))
         accuracies = [MulticlassAccuracy(self.num_classes, average="micro") for _ in networks]
         self.test_accuracies: Any = nn.ModuleList(accuracies).to(self.device)
 
@@ -115,7 +115,7 @@ class ImageClassification(Task):
         del self._tested, self.test_accuracies
 
     def _network_at(self, size: int) -> nn.Module:
-        network = copy.deepcopy(self.network)
+        network: Any = copy.deepcopy(self.network)
         if not hasattr(network, "prepare_for_size"):
             raise ValueError(f"test_sizes needs a network with prepare_for_size(size), got {type(network).__name__}")
         network.prepare_for_size(size)
