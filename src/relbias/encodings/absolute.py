@@ -95,6 +95,6 @@ def default_index(relation: Relation, n: int, m: int) -> Any:
 def token_coordinates(index: SequenceIndex | GridIndex, device: torch.device) -> tuple[Tensor, int]:
     """The coordinates of tokens without prefix tokens, (B or 1, N - P, 1 or 2) int64, and P."""
     if isinstance(index, GridIndex):
-        return index.coordinates(device)[None], index.prefix_tokens
+        return index.coordinates(device).view(index.batch_heads[0], -1, 2), index.prefix_tokens
     queries, _ = index.positions(device)
     return queries[..., None], 0

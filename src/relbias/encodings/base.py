@@ -155,12 +155,13 @@ class Encoding(nn.Module, ABC):
             return terms
         return Terms.of(*(scale_entry(entry, self.strength) for entry in terms.entries))
 
-    def grid_index(self, height: int, width: int) -> Any:
+    def grid_index(self, height: int, width: int, patches: Tensor | None = None) -> Any:
         """The index of one call on a patch grid, for an encoding over a Grid.
 
         Args:
             height: in patches.
             width: in patches.
+            patches: (B, n) int64, those that are there, as in `GridIndex.of`; None for all.
 
         Returns:
             An index with the relation's own codes where the grid fits the relation. A larger grid has them too if the
@@ -172,7 +173,8 @@ class Encoding(nn.Module, ABC):
         if not isinstance(self.relation, Grid):
             raise ValueError(f"{self.label} is over {self.relation!r}, which has no height and width")
         fits = height <= self.relation.height and width <= self.relation.width
-        return self.relation(height, width) if self.fixed_size or fits else self.relation.resized(height, width)()
+        whole = self.relation(height, width) if self.fixed_size or fits else self.relation.resized(height, width)()
+        return whole if patches is None else whole.of(patches)
 
     def resize(self, relation: Relation, unit: Unit = "patch") -> None:
         """Take another size of the relation, in place; an encoding without tables of that size only notes it.

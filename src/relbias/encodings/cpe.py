@@ -63,6 +63,8 @@ class CPE(InputEncoding):
     def added(self, x: Tensor, index: SequenceIndex | GridIndex) -> Tensor:
         if not isinstance(index, GridIndex):
             raise ValueError(f"'cpe' needs the index of a grid, got a {type(index).__name__}")
+        if index.patches is not None:
+            raise ValueError("'cpe' is a convolution over a whole grid, and the index is of some patches")
         dtype = torch.promote_types(torch.promote_types(x.dtype, self.weight.dtype), torch.float32)
         patches = x[:, index.prefix_tokens :].mT.unflatten(-1, (index.height, index.width)).to(dtype)
         weight, bias = self.weight.to(dtype), self.bias.to(dtype)

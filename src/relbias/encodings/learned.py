@@ -73,7 +73,8 @@ class Learned(AbsoluteEncoding):
             width = self.relation.width
             if index.height > self.relation.height or index.width > width:
                 raise ValueError(f"a {index.height}x{index.width} grid exceeds {self.relation!r}; `resize` the table")
-            rows = torch.cat((torch.arange(p, device=device), p + y * width + x))[None]
+            patches = (p + y * width + x).view(index.batch_heads[0], -1)
+            rows = torch.cat((torch.arange(p, device=device).expand(len(patches), p), patches), dim=1)
         else:
             rows, _ = index.positions(device)
             if index.query_positions is None and index.shape[1] > len(self.table):

@@ -87,6 +87,7 @@ class AxialRoPE(Encoding):
         bases = torch.tensor(self.bases, dtype=torch.float64, device=self.device)
         frequencies = bases[:, None] ** -(torch.arange(pairs, dtype=torch.float64, device=self.device) / pairs)
         places = index.sign * index.coordinates(self.device)
-        angles = (places[:, :, None] * frequencies).flip(1).flatten(1)  # x first
-        angles = torch.nn.functional.pad(angles, (0, 0, index.prefix_tokens, 0))[None, None]
+        angles = (places[..., None] * frequencies).flip(-2).flatten(-2)  # x first
+        angles = torch.nn.functional.pad(angles, (0, 0, index.prefix_tokens, 0))
+        angles = angles.view(index.batch_heads[0], 1, *angles.shape[-2:])
         return Terms(rotation=Rotation(angles, angles, interleaved=True))

@@ -78,8 +78,8 @@ class MixedRoPE(Encoding):
             self.frequencies.copy_(torch.stack((torch.cat((cos, -sin), dim=-1), torch.cat((sin, cos), dim=-1))))
 
     def forward(self, index: GridIndex, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
-        places = index.sign * index.coordinates(self.device)[:, None]  # (H W, 1, 2)
+        places = (index.sign * index.coordinates(self.device)).view(index.batch_heads[0], 1, -1, 2)
         along_x, along_y = self.frequencies.double()
-        angles = places[..., 1] * along_x[:, None] + places[..., 0] * along_y[:, None]  # (heads, H W, D / 2)
-        angles = torch.nn.functional.pad(angles, (0, 0, index.prefix_tokens, 0))[None]
+        angles = places[..., 1:] * along_x[:, None] + places[..., :1] * along_y[:, None]  # (B or 1, heads, n, D / 2)
+        angles = torch.nn.functional.pad(angles, (0, 0, index.prefix_tokens, 0))
         return Terms(rotation=Rotation(angles, angles, interleaved=True))

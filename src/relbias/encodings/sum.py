@@ -73,9 +73,9 @@ class EncodingSum(Encoding):
     def makes_keys(self) -> bool:
         return any(encoding.makes_keys for encoding in self.encodings.values())
 
-    def grid_index(self, height: int, width: int) -> Mapping[str, Index]:
+    def grid_index(self, height: int, width: int, patches: Tensor | None = None) -> Mapping[str, Index]:
         """The indices of one call on a patch grid, by key."""
-        return {key: encoding.grid_index(height, width) for key, encoding in self.encodings.items()}
+        return {key: encoding.grid_index(height, width, patches) for key, encoding in self.encodings.items()}
 
     def forward(
         self, index: Mapping[str, Index], *, x: Tensor | None = None, attention: nn.Module | None = None

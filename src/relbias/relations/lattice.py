@@ -9,7 +9,16 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from relbias.relations.base import ALL_ROWS, Index, Relation, check_size, num_prefix_codes, prefix_codes
+from relbias.relations.base import (
+    ALL_ROWS,
+    Index,
+    Relation,
+    as_integers,
+    can_check_values,
+    check_size,
+    num_prefix_codes,
+    prefix_codes,
+)
 
 
 def _product(numbers: tuple[int, ...]) -> int:
@@ -29,17 +38,24 @@ class LatticeIndex(Index):
         prefix_tokens: P.
         limits: of every axis the largest distance with codes of its own, in patches; offsets are clipped to them.
         sign: 1, or -1 for the transposed index.
+        patches: (B, n) int64, the patches that are there, by number, in the order of the tokens; None for all of them,
+            in order.
     """
 
     sizes: tuple[int, ...]
     prefix_tokens: int
     limits: tuple[int, ...]
     sign: int = 1
+    patches: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        tokens = self.prefix_tokens + _product(self.sizes)
-        return tokens, tokens
+        patches = _product(self.sizes) if self.patches is None else self.patches.shape[1]
+        return self.prefix_tokens + patches, self.prefix_tokens + patches
+
+    @property
+    def batch_heads(self) -> tuple[int, int]:
+        return (1 if self.patches is None else self.patches.shape[0]), 1
 
     @property
     def num_patch_codes(self) -> int:
@@ -63,24 +79,57 @@ class LatticeIndex(Index):
         return places[::-1]
 
     def coordinates(self, device: torch.device | None = None) -> Tensor:
-        """The places of the patches, in patches, (number of patches, axes) int64, without the prefix tokens."""
-        return torch.stack(self._places(torch.arange(_product(self.sizes), device=device)), dim=-1)
+        """The places of the patches, in patches, (n, axes) int64, without the prefix tokens; (B, n, axes) of given ones."""
+        patches = torch.arange(_product(self.sizes), device=device) if self.patches is None else self.patches
+        return torch.stack(self._places(patches), dim=-1)
 
     def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
         p = self.prefix_tokens
+        device = device if self.patches is None else self.patches.device
         tokens = torch.arange(self.shape[0], device=device)
         # A prefix token gets the place of some patch; its codes are overwritten below.
-        places = self._places((tokens - p).clamp(min=0))
+        if self.patches is None:
+            patches = (tokens - p).clamp(min=0)[None]
+        else:
+            patches = torch.nn.functional.pad(self.patches, (p, 0))
         codes = torch.zeros((), dtype=torch.int64, device=device)
-        for place, limit in zip(places, self.limits, strict=True):
-            offsets = ((place[rows, None] - place[None]) * self.sign).clamp(-limit, limit)
+        for place, limit in zip(self._places(patches), self.limits, strict=True):
+            offsets = ((place[:, rows, None] - place[:, None]) * self.sign).clamp(-limit, limit)
             codes = codes * (2 * limit + 1) + offsets + limit
         if p:
             first, second = tokens[rows, None], tokens[None]
             if self.sign == -1:
                 first, second = second, first
             codes = prefix_codes(first, second, p, self.num_patch_codes, codes)
-        return codes[None, None]
+        return codes[:, None]
+
+    def of(self, patches: Tensor) -> Self:
+        """The index of some patches: what is left where others were dropped, or an image packed with others.
+
+        Args:
+            patches: (B, n) integers, the patches of each item by number, y W + x on a grid, in the order of the tokens;
+                prefix tokens, which all items keep, are not counted.
+
+        Raises:
+            ValueError: the patches are not (B, n) integers, or one is not on the grid.
+
+        Example:
+            >>> from relbias.relations import Grid
+            >>> Grid(4, 4)().of(torch.tensor([[0, 3, 12]])).coordinates()
+            tensor([[[0, 0],
+                     [0, 3],
+                     [3, 0]]])
+        """
+        patches = as_integers("the patches of an index", patches).long()
+        if patches.ndim != 2:
+            raise ValueError(f"the patches of an index are (B, n), got {tuple(patches.shape)}")
+        count = _product(self.sizes)
+        if patches.numel() and can_check_values(patches) and not 0 <= int(patches.min()) <= int(patches.max()) < count:
+            raise ValueError(f"the patches of a lattice of {'x'.join(map(str, self.sizes))} are 0 to {count - 1}")
+        return replace(self, patches=patches)
+
+    def to(self, device: torch.device | str) -> Self:
+        return self if self.patches is None else replace(self, patches=self.patches.to(device))
 
     def clip(self, max_distance: int) -> Self:
         """The same index with offsets clipped to at most `max_distance` patches along each axis.
