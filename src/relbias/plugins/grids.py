@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from relbias.attention.observe import in_backward
 from relbias.encodings import Encoding, EncodingSum
 from relbias.encodings.resize import Unit, check_unit
 from relbias.plugins.binding import bound
 from relbias.relations.base import check_size
+
+
+@dataclass
+class SomePatches:
+    """What a host binds where patches of a call's grid may be missing; a whole grid it binds as (height, width).
+
+    Args:
+        height: of the grid, in patches.
+        width: of the grid, in patches.
+        patches: (B, n) int64, those that are there, by number, in the order of the tokens; None for all of them. A
+            layer that drops patches sets it on its way, so every call has an object of its own.
+    """
+
+    height: int
+    width: int
+    patches: Tensor | None = None
 
 
 def index_of_call(encoding: Encoding, tokens: int, from_call: bool) -> Any:
@@ -35,17 +54,17 @@ def index_of_call(encoding: Encoding, tokens: int, from_call: bool) -> Any:
             "a block is recomputed in the backward pass and its call's grid is unknown; "
             "checkpoint with model.set_grad_checkpointing(), or whole forwards, not single blocks"
         )
-    return _index(encoding, tokens, grid)
-
-
-def _index(encoding: Encoding, tokens: int, grid: tuple[int, int] | None) -> Any:
     first = next(parts([encoding])).relation
-    height, width = (first.height, first.width) if grid is None else grid
-    index = encoding.grid_index(height, width)
-    if tokens != first.prefix_tokens + height * width:
+    if not isinstance(grid, SomePatches):
+        grid = SomePatches(*((first.height, first.width) if grid is None else grid))
+    index = encoding.grid_index(grid.height, grid.width, grid.patches)
+    patches = grid.height * grid.width if grid.patches is None else grid.patches.shape[1]
+    if tokens != first.prefix_tokens + patches:
         raise ValueError(
-            f"{tokens} tokens are not {first.prefix_tokens} prefix tokens and a grid of {height}x{width} patches"
-            + ("; the grid is known inside the model's forward only" if grid is None else "")
+            f"{tokens} tokens are not {first.prefix_tokens} prefix tokens and "
+            + (f"a grid of {grid.height}x{grid.width}" if grid.patches is None else f"{patches} of its")
+            + " patches"
+            + ("" if from_call and bound() is not None else "; the grid is known inside the model's forward only")
         )
     return index
 

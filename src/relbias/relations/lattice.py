@@ -79,7 +79,7 @@ class LatticeIndex(Index):
         return places[::-1]
 
     def coordinates(self, device: torch.device | None = None) -> Tensor:
-        """The places of the patches, in patches, (n, axes) int64, without the prefix tokens; (B, n, axes) of given ones."""
+        """The places of the patches, without the prefix tokens: (n, axes) int64, or (B, n, axes) of given ones."""
         patches = torch.arange(_product(self.sizes), device=device) if self.patches is None else self.patches
         return torch.stack(self._places(patches), dim=-1)
 

@@ -7,6 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from relbias.plugins.binding import bind, bind_children
+from relbias.plugins.grids import SomePatches
+from relbias.plugins.timm.patch_dropout import drops_patches
 
 
 class BindsImageGrid:
@@ -20,14 +22,14 @@ class BindsImageGrid:
 
     def forward_features(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """As in timm; x is (B, C, height, width), in pixels."""
-        grid = self.image_grid(x)
+        grid = self._grid(x)
         with bind(grid):
             host: Any = super(BindsImageGrid, self._bound(grid))
             return host.forward_features(x, *args, **kwargs)
 
     def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """As in timm; x is (B, C, height, width), in pixels."""
-        grid = self.image_grid(x)
+        grid = self._grid(x)
         with bind(grid):
             host: Any = super(BindsImageGrid, self._bound(grid))
             return host.forward_intermediates(x, *args, **kwargs)
@@ -36,6 +38,10 @@ class BindsImageGrid:
         """The patches of an image, (height, width)."""
         return self.patch_embed.dynamic_feat_size(x.shape[-2:])
 
-    def _bound(self, grid: tuple[int, int]) -> Any:
+    def _grid(self, x: Tensor) -> Any:
+        grid = self.image_grid(x)
+        return SomePatches(*grid) if drops_patches(self) else grid
+
+    def _bound(self, grid: Any) -> Any:
         model: Any = self
         return bind_children(model, "blocks", grid) if self.grad_checkpointing else self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -57,12 +58,13 @@ def attach(
     root, host = find(model)
     engine.check_free(root)
     size = as_grid(host.grid(root) if grid is None else grid)
+    sites, classes = _described(root, host, size)
     engine.attach(
         root,
-        _sites(root, host, size),
+        sites,
         encoding,
         trial_index=lambda candidate: candidate.grid_index(1, 1),
-        classes=host.classes(root),
+        classes=classes,
         settings={"grid": size} | ({"shared": True} if shared else {}),
         options=options,
         shared=shared,
@@ -129,7 +131,7 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
     root, host = find(model)
     engine.encodings(root)  # raises where nothing is attached
     grid = as_grid(grid)
-    sites = _sites(root, host, grid)
+    sites, _ = _described(root, host, grid)
     relations: dict[Any, Any] = {site.module.encoding: site.relation for site in sites}
     grids = {encoding: (relation.height, relation.width) for encoding, relation in relations.items()}
     resize_encodings(grids, unit)
@@ -186,8 +188,10 @@ def list_models(pattern: str = "*") -> list[str]:
     return fnmatch.filter(architectures(), pattern)
 
 
-def _sites(root: nn.Module, host: Host, grid: tuple[int, int]) -> list[engine.Site]:
+def _described(
+    root: nn.Module, host: Host, grid: tuple[int, int]
+) -> tuple[list[engine.Site], Mapping[nn.Module, type[nn.Module]]]:
     try:
-        return host.sites(root, grid)
+        return host.sites(root, grid), host.classes(root)
     except UnsupportedError as error:
         raise refusal(root, str(error)) from None

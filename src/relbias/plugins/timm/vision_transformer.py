@@ -13,10 +13,11 @@ from relbias.plugins.grids import index_of_call
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
 from relbias.plugins.timm.image_grid import BindsImageGrid
+from relbias.plugins.timm.patch_dropout import telling
 from relbias.relations import Grid
 
 with extra("vision"):
-    from timm.layers import Attention, PatchDropout, PatchEmbed
+    from timm.layers import Attention, PatchEmbed
     from timm.models.deit import VisionTransformerDistilled
     from timm.models.vision_transformer import VisionTransformer
 
@@ -65,8 +66,6 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention modules of the blocks."""
     if not isinstance(root.patch_embed, PatchEmbed):
         raise UnsupportedError(f"its patch embedding is a {type(root.patch_embed).__name__}, not a PatchEmbed")
-    if isinstance(root.patch_drop, PatchDropout):
-        raise UnsupportedError("it drops patches in training; create it with patch_drop_rate=0")
     relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
     sites = []
     for block in root.blocks:
@@ -92,13 +91,13 @@ HOSTS = [
         root=VisionTransformer,
         modules=("vision_transformer", "deit"),
         sites=find_sites,
-        classes=lambda root: {root: AttachedVisionTransformer},
+        classes=lambda root: {root: AttachedVisionTransformer, **telling(root)},
         refused=_REFUSED,
     ),
     Host(
         root=VisionTransformerDistilled,
         modules=("deit",),
         sites=find_sites,
-        classes=lambda root: {root: AttachedVisionTransformerDistilled},
+        classes=lambda root: {root: AttachedVisionTransformerDistilled, **telling(root)},
     ),
 ]
