@@ -193,8 +193,7 @@ def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [(), *((*needs.get(name, ()), name) for name in names), names]
 
 
-CASES = [("folded", names) for names in _subsets(tuple(name for name in TERMS if name != "V"))]
-CASES += [("blockwise", names) for names in _subsets(TERMS)]
+CASES = [(implementation, names) for implementation in ("folded", "blockwise") for names in _subsets(TERMS)]
 
 
 @pytest.mark.usefixtures("small_blocks")

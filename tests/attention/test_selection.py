@@ -39,25 +39,27 @@ def term(name: str) -> rb.Terms:
 
 
 TERMS = ["nothing", "b", "dense", "function", "K", "Q", "V", "u", "w", "g", "rotation"]
-REFUSED = {("folded", "V"): "the term V acts on the values"}
 
 
 @pytest.mark.parametrize("implementation", NAMES)
 @pytest.mark.parametrize("name", TERMS)
-def test_what_each_implementation_refuses(implementation, name):
+def test_each_implementation_takes_every_term(implementation, name):
     q, k, v = qkv()
-    reason = IMPLEMENTATIONS[implementation].supports(q, k, v, term(name), is_causal=True)
-    expected = REFUSED.get((implementation, name))
-    if expected is None:
-        assert reason is None
-        out = rb.relative_attention(q, k, v, term(name), implementation=implementation)
-        assert out.shape == q.shape
-        assert rb.explain(q, k, v, term(name), implementation=implementation).chosen == implementation
-    else:
-        assert reason.startswith(expected)
-        for call in (rb.relative_attention, rb.explain):
-            with pytest.raises(ValueError, match=f"implementation='{implementation}' cannot compute this: {expected}"):
-                call(q, k, v, term(name), implementation=implementation)
+    assert IMPLEMENTATIONS[implementation].supports(q, k, v, term(name), is_causal=True) is None
+    out = rb.relative_attention(q, k, v, term(name), implementation=implementation)
+    assert out.shape == q.shape
+    assert rb.explain(q, k, v, term(name), implementation=implementation).chosen == implementation
+
+
+def test_values_with_dropout_are_not_folded():
+    q, k, v = qkv()
+    explanation = rb.explain(q, k, v, term("V"), dropout_p=0.1)
+    reason = "dropout within scaled_dot_product_attention does not tell which weights are left for the term V"
+    assert (explanation.chosen, explanation.reasons["folded"]) == ("blockwise", reason)
+    for call in (rb.relative_attention, rb.explain):
+        with pytest.raises(ValueError, match=f"implementation='folded' cannot compute this: {reason}"):
+            call(q, k, v, term("V"), dropout_p=0.1, implementation="folded")
+    assert rb.explain(q, k, v, term("K"), dropout_p=0.1).chosen == "folded"
 
 
 @pytest.mark.parametrize("implementation", NAMES)
@@ -82,23 +84,23 @@ def test_masks_dropout_and_normalisation_are_never_refused(implementation, argum
     assert IMPLEMENTATIONS[implementation].supports(q, k[:, :2], v[:, :2], term("K"), **arguments) is None
 
 
-@pytest.mark.parametrize(("name", "chosen"), [*((name, "folded") for name in TERMS if name != "V"), ("V", "blockwise")])
-def test_auto_prefers_the_fused_kernel(name, chosen):
+@pytest.mark.parametrize("name", TERMS)
+def test_auto_prefers_the_fused_kernel(name):
     q, k, v = qkv()
     explanation = rb.explain(q, k, v, term(name))
-    assert explanation.chosen == chosen
-    assert set(explanation.reasons) == {*NAMES, "flex"} - {chosen}
+    assert explanation.chosen == "folded"
+    assert set(explanation.reasons) == {*NAMES, "flex"} - {"folded"}
     for other, reason in explanation.reasons.items():
-        expected = f"{chosen} comes first"
+        expected = "folded comes first"
         if other == "flex":
             expected = {
                 "V": "the term V acts on the values",
                 "function": "FlexAttention has no backward pass on CPU",
             }.get(name, '"auto" never compiles')
-        assert reason.startswith(REFUSED.get((other, name), expected))
+        assert reason.startswith(expected)
 
 
-@pytest.mark.parametrize("name", ["b", "K", "Q", "u", "w", "g", "dense"])
+@pytest.mark.parametrize("name", ["b", "K", "Q", "V", "u", "w", "g", "dense"])
 def test_auto_goes_block_by_block_where_the_mask_is_large(monkeypatch, name):
     monkeypatch.setattr(functional, "_LARGEST_MASK", N * N - 1)
     q, k, v = qkv()
@@ -117,6 +119,7 @@ def test_auto_goes_block_by_block_where_the_mask_is_large(monkeypatch, name):
         ("b", {}, H * N * N),
         ("b", {"key_padding_mask": torch.zeros(B, N, dtype=torch.bool)}, B * H * N * N),
         ("K", {}, B * H * N * N),
+        ("V", {}, B * H * N * N),
         ("nothing", {"key_padding_mask": torch.zeros(B, N, dtype=torch.bool)}, B * N * N),
     ],
 )
@@ -153,9 +156,9 @@ def test_auto_computes_what_it_explains(monkeypatch):
 
 def test_an_explanation_reads_as_text():
     q, k, v = qkv()
-    lines = str(rb.explain(q, k, v, term("V"))).splitlines()
+    lines = str(rb.explain(q, k, v, term("V"), dropout_p=0.1)).splitlines()
     assert lines[0] == "blockwise"
-    assert lines[1].startswith("  not folded: the term V")
+    assert lines[1].startswith("  not folded: dropout within")
     assert lines[2] == "  not reference: blockwise comes first"
     asked = rb.explain(q, k, v, implementation="blockwise")
     assert asked.reasons == dict.fromkeys(("folded", "reference", "flex"), "blockwise was asked for")

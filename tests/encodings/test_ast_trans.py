@@ -12,7 +12,6 @@ PAIRS = Pairs(num_codes=6)  # up to 2 apart
 class TestASTTrans(EncodingTestCase):
     encoding = ASTTrans
     relation = HeadGroups((PAIRS, Pairs(8)), heads=(1, 3))
-    refused = {"folded": "the term V"}
     zero_start = False
 
     def code(self, index, h, i, j):
@@ -53,7 +52,6 @@ class TestASTTrans(EncodingTestCase):
 class TestASTTransDense(TestASTTrans):
     encoding = ASTTrans
     options = {"sparse": False, "values": False}
-    refused = {}
     zero_start = True
 
     def hidden(self, index):

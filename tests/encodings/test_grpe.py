@@ -9,7 +9,6 @@ from relbias.testing import EncodingTestCase
 class TestGRPEOfHops(EncodingTestCase):
     encoding = GRPE
     relation = Hops(max_distance=3)
-    refused = {"folded": "the term V"}
 
     def code(self, index, i, j):
         return [{-1: 5, 4: 4}.get(d, d) for d in self.loop_offset(index, i, j).tolist()]
@@ -33,7 +32,6 @@ class TestGRPEOfEdgesWithoutValues(TestGRPEOfHops):
     encoding = GRPE
     options = {"values": False}
     relation = Pairs(num_codes=5)
-    refused = {}
 
     def code(self, index, i, j):
         return self.loop_offset(index, i, j).tolist()

@@ -23,7 +23,6 @@ class TestIRPE(EncodingTestCase):
     encoding = IRPE
     options = {"rpe_on": "qkv", "shared_head": False}
     relation = Grid(3, 6, prefix_tokens=1)
-    refused = {"folded": "the term V"}
 
     def codes(self, offset):
         if isinstance(offset[0], str):
@@ -63,7 +62,6 @@ class TestIRPE(EncodingTestCase):
 class TestIRPECrossBias(TestIRPE):
     options = {"method": "cross", "mode": "bias", "rpe_on": "qk"}
     relation = Grid(3, 6, prefix_tokens=2)
-    refused = {}
 
     def codes(self, offset):
         return [7, 7] if isinstance(offset[0], str) else [g(offset[0]) + 3, g(offset[1]) + 3]
@@ -75,7 +73,6 @@ class TestIRPECrossBias(TestIRPE):
 class TestIRPEQuantization(TestIRPE):
     options = {"method": "quantization"}
     relation = Grid(3, 4)
-    refused = {}
 
     def codes(self, offset):
         return [g(offset[0] ** 2 + offset[1] ** 2)]

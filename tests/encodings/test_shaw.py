@@ -25,7 +25,6 @@ class TestShaw(EncodingTestCase):
 class TestShawWithValues(TestShaw):
     encoding = Shaw
     options = {"max_distance": 3, "values": True}
-    refused = {"folded": "the term V"}
 
     def values(self, encoding, weights, index):
         return torch.einsum("bhnm,nmd->bhnd", weights, self.gathered(encoding.values, index))

@@ -10,7 +10,6 @@ class TestAxialShaw(EncodingTestCase):
     encoding = AxialShaw
     options = {"max_distance": 2, "values": True}
     relation = Grid(3, 4, prefix_tokens=1)
-    refused = {"folded": "the term V"}
 
     def gathered(self, rows, columns, index):
         def vector(offset):

@@ -1,4 +1,4 @@
-"""All terms folded into a mask for torch's scaled_dot_product_attention."""
+"""All terms of the logits folded into a mask for torch's scaled_dot_product_attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relbias.attention.call import Call
 from relbias.attention.implementation import Implementation, in_transform
-from relbias.attention.lookup import added_rows
+from relbias.attention.lookup import added_rows, value_rows
 from relbias.attention.masks import empty_rows, hide
 from relbias.relations.base import ALL_ROWS
 
@@ -21,14 +21,16 @@ class Folded(Implementation):
     """Every term but V becomes part of one additive mask, (B or 1, H or 1, N, M), for torch's fused attention.
 
     The mask is the cost: N M numbers, per head where a term differs by head and per item where it differs by item.
-    Where anything is added to the logits, half precision is computed in float32, so that no mask is rounded.
+    Where anything is added, half precision is computed in float32, so that no mask is rounded. What V adds to the
+    output is made beside, from the weights of every head and item, and added to what torch returns: where V is 0 that
+    stays as it is to the bit.
     """
 
     name = "folded"
 
     def refusal(self, call: Call) -> str | None:
-        if "V" in call.terms.names:
-            return "the term V acts on the values and cannot be part of a mask"
+        if call.dropout_p > 0.0 and "V" in call.terms.names:
+            return "dropout within scaled_dot_product_attention does not tell which weights are left for the term V"
         if call.return_weights:
             return "scaled_dot_product_attention does not return weights"
         return None
@@ -44,11 +46,15 @@ class Folded(Implementation):
         if isinstance(scale, Tensor):
             q, scale = (q * call.factor()).to(q.dtype), 1.0
         if 0 in (call.masks.n, call.masks.m):
-            return (q @ k.mT @ call.v).to(dtype), None
+            nothing = q @ k.mT
+            return _plus_values(nothing @ call.v, call, nothing).to(dtype), None
         mask = _mask(call)
         if mask is None:
             causal = call.masks.is_causal
             out = scaled_dot_product_attention(q, k, call.v, dropout_p=call.dropout_p, is_causal=causal, scale=scale)
+            if "V" in call.terms.names:
+                allowed = call.masks.allowed(ALL_ROWS, q.device)
+                out = _plus_values(out, call, hide((q * scale) @ k.mT, allowed).softmax(-1))
             return out.to(dtype), None
         empty = None
         if call.may_hide:
@@ -65,7 +71,20 @@ class Folded(Implementation):
         with sdpa_kernel(backends) if backends else nullcontext():
             out = scaled_dot_product_attention(*qkv, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
         out = out[0] if transformed else out
+        if "V" in call.terms.names:
+            logits = (q * scale) @ k.mT
+            mask = mask[0] if transformed else mask
+            logits = hide(logits, mask) if mask.dtype == torch.bool else logits + mask
+            out = _plus_values(out, call, logits.softmax(-1))
         return (out if empty is None else out.masked_fill(empty, 0.0)).to(dtype), None
+
+
+def _plus_values(out: Tensor, call: Call, weights: Tensor) -> Tensor:
+    """The output, (B, H, N, D), and what V adds to it for the weights, (B, H, N, M)."""
+    for entry in call.terms.entries:
+        if entry.V is not None:
+            out = out + value_rows(entry.V, entry, weights, ALL_ROWS)
+    return out
 
 
 def _backends(device: str, mask_is_trained: bool, others_are_trained: bool) -> list[SDPBackend]:

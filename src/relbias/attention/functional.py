@@ -26,7 +26,7 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {i.name: i for i in (Folded(), B
 """By name, in the order in which "auto" tries them."""
 
 _LARGEST_MASK = 2**20
-"""Up to how many numbers "auto" lets a mask have on CPU: 4 MiB in float32. `blockwise` is faster from there on."""
+"""Up to how many numbers "auto" lets a mask, or the weights that V needs, have on CPU: 4 MiB in float32. `blockwise` is faster from there on."""
 _LARGEST_MASK_ELSEWHERE = 2**24
 """The same on other devices, and where `blockwise` goes through autograd, so that only its memory speaks for it."""
 
@@ -65,7 +65,7 @@ def _explain(call: Call, implementation: str) -> Explanation:
         for name, candidate in IMPLEMENTATIONS.items():
             reason = candidate.refusal(call) or (_NEVER_COMPILES if candidate.compiles else None)
             if reason is None and name == "folded" and known_to_be(_mask_size(call) > _largest_mask(call)):
-                reason = f"its mask would have {_mask_size(call)} numbers, more than {_largest_mask(call)}"
+                reason = f"its mask or weights would have {_mask_size(call)} numbers, more than {_largest_mask(call)}"
             if reason is None:
                 return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}, auto=True))
             reasons[name] = reason
@@ -88,17 +88,17 @@ def _others(call: Call, reason: str, known: set[str], *, auto: bool = False) -> 
 
 
 def _largest_mask(call: Call) -> int:
-    """Up to how many numbers the mask of `folded` may have."""
+    """Up to how many numbers the mask of `folded`, or its weights, may have."""
     fast = call.q.device.type == "cpu" and has_own_backward(call)
     return _LARGEST_MASK if fast else _LARGEST_MASK_ELSEWHERE
 
 
 def _mask_size(call: Call) -> int:
-    """How many numbers the mask of `folded` has, at most."""
+    """How many numbers the mask of `folded`, or the weights that it makes for V, have at most."""
     batch, heads, n, m = *call.q.shape[:3], call.k.shape[2]
     size = 0 if call.masks.empty else batch * n * m
     for entry in call.terms.entries:
-        if entry.K is not None or entry.Q is not None or entry.u is not None or entry.g is not None:
+        if not (entry.K is entry.Q is entry.V is entry.u is entry.g is None):
             size = batch * heads * n * m
         elif entry.b is not None:
             per_item = entry.index is not None and entry.index.batch_heads[0] > 1

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from relbias.encodings import Encoding, EncodingSpec, create_encoding
 from relbias.relations import Relation
-from relbias.terms import Terms
 
 _SETTINGS = "relbias_settings"
 
@@ -63,8 +62,8 @@ def attach(
         root: the module that holds the sites.
         sites: where.
         encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all.
-        trial_index: gives some index for an encoding, to see its terms before anything is changed. The encoding is
-            called with it, an input of zeros and the site's module.
+        trial_index: gives some index for an encoding, to see that it can be called before anything is changed. It
+            is called with it, an input of zeros and the site's module.
         classes: of other modules that change their class, such as the root, the new ones, like `Site.swapped`.
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
@@ -87,11 +86,7 @@ def attach(
         check(candidate, site.relation)
         candidate.zero_()
         candidate.to(device=site.weight.device, dtype=site.weight.dtype)
-        if "V" in _try(candidate, site, trial_index(candidate)).names:
-            raise ValueError(
-                f"{candidate.label} adds vectors to the values, which fused attention cannot do, so the output would "
-                "not stay exactly the same; attach it without values"
-            )
+        _try(candidate, site, trial_index(candidate))
     if isinstance(encoding, Encoding):
         encoding.zero_()
         built = [encoding] * len(sites)
@@ -182,12 +177,12 @@ def check(encoding: Encoding, relation: Relation) -> None:
             raise ValueError(f"the encoding was built over {given!r}, this model needs one like {relation!r}")
 
 
-def _try(encoding: Encoding, site: Site, index: Any) -> Terms:
-    """The terms of a call with two items of zeros."""
+def _try(encoding: Encoding, site: Site, index: Any) -> None:
+    """Call an encoding with two items of zeros, for what it may refuse."""
     tokens = (next(iter(index.values())) if isinstance(index, Mapping) else index).shape[0]
     x = site.weight.new_zeros(2, tokens, site.num_heads * site.head_dim)
     with torch.no_grad():
-        return encoding(index, x=x, attention=site.module)
+        encoding(index, x=x, attention=site.module)
 
 
 def _check_attached(root: nn.Module) -> None:

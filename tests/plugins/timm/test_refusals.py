@@ -41,6 +41,11 @@ class FailsInLaterLayers:
         return rb.encodings.Table(num_heads, head_dim, relation)
 
 
+class NeverCalled(rb.encodings.Table):
+    def forward(self, index, *, x=None, attention=None):
+        raise ValueError("not here")
+
+
 @pytest.mark.parametrize(
     ("encoding", "options", "message"),
     [
@@ -56,7 +61,7 @@ class FailsInLaterLayers:
         (built(prefix_tokens=2), {}, r"built over Grid\(.*prefix_tokens=2.*needs one like Grid\(.*prefix_tokens=1"),
         (built(heads=2), {}, "built for 2 heads"),
         (built(), {"max_distance": 2}, "already built"),
-        (built(name="shaw", values=True), {}, "attach it without values"),
+        (NeverCalled(3, 64, rb.relations.Grid(4, 4, prefix_tokens=1)), {}, "not here"),  # found once it is at zero
         (
             rb.create_encoding("t5", 3, 64),
             {},
@@ -141,13 +146,6 @@ def test_attn_layer_refusals():
         layer = attn_layer(encoding, grid=(4, 4))
         with pytest.raises(ValueError, match=message):
             timm.create_model("vit_tiny_patch16_224", depth=1, attn_layer=layer)
-
-
-def test_an_encoding_that_adds_to_the_values_is_refused(make_vit):
-    model = make_vit()
-    with pytest.raises(ValueError, match="attach it without values"):
-        rb.plugins.timm.attach(model, "shaw", values=True)
-    assert not any(isinstance(module, rb.Encoding) for module in model.modules())
 
 
 @pytest.mark.parametrize("grid", [4, (4,), (4, 0), (4.0, 4)])

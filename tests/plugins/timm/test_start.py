@@ -22,6 +22,13 @@ FAMILY = {
     "attention pool": ("vit_base_patch16_siglip_224", {"embed_dim": 160, "num_heads": 2}),
 }
 ENCODINGS = ("table", "shaw", "rope_axial")
+VALUES = {
+    "shaw": ("shaw", {"values": True}),
+    "shaw_axial": ("shaw_axial", {"values": True}),
+    "irpe on all": ("irpe", {"rpe_on": "qkv"}),
+    "irpe on values": ("irpe", {"rpe_on": "v", "method": "cross"}),
+}
+"""Encodings that add vectors to the values, and their options."""
 
 
 @pytest.fixture(params=FAMILY)
@@ -64,6 +71,49 @@ def test_first_step_moves_every_layer(model, encoding):
     assert len(attached) == sum(type(m).__name__ == "RelativeAttention" for m in model.modules()) >= 2
     for layer in attached:
         assert any(parameter.grad.abs().max() > 0 for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_change_nothing_until_they_are_moved(model, train, name):
+    encoding, options = VALUES[name]
+    images = images_for(model)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, encoding, **options)
+        assert (model(images) - before).abs().max() == 0.0
+    out = model(images)
+    assert (out - before).abs().max() <= 1e-6 * max(1.0, float(before.abs().max()))
+    out.square().sum().backward()
+    for layer in encodings(model):
+        assert any(parameter.grad.abs().max() > 0 for key, parameter in layer.named_parameters() if "value" in key)
+    with torch.no_grad():
+        train(model)
+        moved = model(images)
+        assert (moved - before).abs().max() > 1e-3
+        for layer in encodings(model):
+            for key, parameter in layer.named_parameters():
+                if "value" in key:
+                    parameter.zero_()
+        assert (model(images) - moved).abs().max() > 1e-3
+        detach(model)
+        assert torch.equal(model(images), before)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_values_with_dropout(make_vit, train, enabled):
+    model = make_vit(attn_drop_rate=0.5)
+    attach(model, "shaw", values=True)
+    train(model)
+    images = images_for(model)
+    exact = model(images)
+    model.train()
+    with torch.set_grad_enabled(enabled):
+        out = model(images)
+        assert (out - model(images)).abs().max() > 1e-3
+    assert not torch.allclose(out, exact)
+    if enabled:
+        out.square().sum().backward()
+        assert all(layer.values.grad.abs().max() > 0 for layer in encodings(model))
 
 
 def over_a_grid():
@@ -117,15 +167,16 @@ def test_exact_at_any_head_size(make_vit, dim, heads):
         assert (model(images) - before).abs().max() == 0.0
 
 
+@pytest.mark.parametrize(("encoding", "options"), [("table", {}), VALUES["irpe on all"]], ids=str)
 @pytest.mark.parametrize("dim", [192, 96])  # the scale of a head size of 32 is no power of two
-def test_without_fused_attention(make_vit, train, dim):
+def test_without_fused_attention(make_vit, train, dim, encoding, options):
     model = make_vit(embed_dim=dim)
     for block in model.blocks:
         block.attn.fused_attn = False
     images = images_for(model)
     with torch.no_grad():
         before = model(images)
-        attach(model, "table")
+        attach(model, encoding, **options)
         assert (model(images) - before).abs().max() == 0.0
         train(model)
         unfused = model(images)
@@ -243,13 +294,15 @@ def test_architectures_at_their_own_size(make_vit, train, name, encoding):
         assert (model(images) - before).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("encoding", ["table", "shaw", "rope_axial"])
-def test_exact_where_a_mask_would_be_too_large_for_training(make_vit, monkeypatch, encoding):
+@pytest.mark.parametrize(
+    ("encoding", "options"), [("table", {}), ("shaw", {}), ("rope_axial", {}), *VALUES.values()], ids=str
+)
+def test_exact_where_a_mask_would_be_too_large_for_training(make_vit, monkeypatch, encoding, options):
     model = make_vit()
     image = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         before = model(image)
-    rb.plugins.timm.attach(model, encoding)
+    rb.plugins.timm.attach(model, encoding, **options)
     monkeypatch.setattr("relbias.attention.functional._LARGEST_MASK", 10)
     monkeypatch.setattr("relbias.attention.blockwise._LOGITS_PER_BLOCK", 100)
     with torch.no_grad():

@@ -210,6 +210,17 @@ def test_dropout_drops_weights():
     torch.testing.assert_close(outputs[1], outputs[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_dropout_with_values(enabled):
+    attention = nn.MultiheadAttention(E, H, dropout=0.4, batch_first=True, dtype=torch.float64)
+    attach(attention, "shaw", values=True)
+    nn.init.normal_(attention.encoding.values)
+    x = draw(B, 40, E)
+    with torch.set_grad_enabled(enabled):
+        out, again = (attention(x, x, x, need_weights=False)[0] for _ in range(2))
+    assert (out - again).abs().max() > 1e-3
+
+
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_under_autocast(need_weights):
     attention = nn.MultiheadAttention(E, H, batch_first=True)

@@ -48,6 +48,11 @@ class FailsInLaterLayers:
 GRID = rb.relations.Grid(3, 3)
 
 
+class NeverCalled(rb.encodings.T5):
+    def forward(self, index, *, x=None, attention=None):
+        raise ValueError("not here")
+
+
 @pytest.mark.parametrize(
     ("encoding", "options", "message"),
     [
@@ -57,7 +62,6 @@ GRID = rb.relations.Grid(3, 3)
         ("sinusoidal", {}, "'sinusoidal' is applied at the input"),
         ("learned", {"max_length": 9}, "'learned' is applied at the input"),
         ("alibi", {"variant": "causal"}, "cannot start as zero"),
-        ("shaw", {"values": True}, "attach it without values"),
         ("t6", {}, "there is no encoding 't6'"),
         ("shaw", {"max_distanze": 3}, "did you mean 'max_distance'"),
         ({"a": "t5", "b": "rope_axial"}, {}, "'rope_axial' takes the relation Grid"),
@@ -66,7 +70,7 @@ GRID = rb.relations.Grid(3, 3)
         ("table", {"relation": rb.relations.Pairs(4)}, r"Pairs\(num_codes=4\) needs an index with every call"),
         (built("table", relation=rb.relations.Hops(4)), {}, r"Hops\(.*\) needs an index with every call"),
         (built(heads=2), {}, "built for 2 heads"),
-        (built("shaw", values=True), {}, "attach it without values"),  # found once it is at zero
+        (NeverCalled(4, 8), {}, "not here"),  # found once it is at zero
         (built(), {"max_distance": 2}, "already built"),
         (built(), {"relation": GRID}, "built over Sequence.*this model needs one like Grid"),
         ("table", {"relation": "Sequence"}, "a relation is one of Sequence, Grid, Pairs, Hops, or a mapping"),

@@ -17,6 +17,9 @@ CHOICES = {
     "table": ("table", {"relation": rb.relations.Sequence(max_distance=4)}),
     "t5": ("t5", {}),
     "shaw": ("shaw", {"max_distance": 3}),
+    "values": ("shaw", {"max_distance": 3, "values": True}),
+    "irpe on values": ("irpe", {"relation": rb.relations.Grid(3, 3), "rpe_on": "v"}),
+    "irpe on all": ("irpe", {"relation": rb.relations.Grid(3, 3), "rpe_on": "qkv"}),
     "alibi": ("alibi", {}),
     "rope": ("rope", {}),
     "sum": ({"a": "t5", "b": "rope"}, {}),
@@ -95,8 +98,10 @@ def test_output_follows_the_tables(host, mode):
 @pytest.mark.usefixtures("unfused")
 @pytest.mark.parametrize("head_dim", [6, 10, 18, 20, 36, 64])
 @pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("encoding", ["t5", "rope", "shaw"])
-def test_exact_at_any_head_size(head_dim, need_weights, encoding):
+@pytest.mark.parametrize(
+    ("encoding", "options"), [("t5", {}), ("rope", {}), ("shaw", {}), ("shaw", {"values": True})], ids=str
+)
+def test_exact_at_any_head_size(head_dim, need_weights, encoding, options):
     torch.manual_seed(0)
     attention = nn.MultiheadAttention(2 * head_dim, 2).eval()
     for length in (5, 130):
@@ -106,7 +111,7 @@ def test_exact_at_any_head_size(head_dim, need_weights, encoding):
         with torch.no_grad():
             for masks in ({}, {"attn_mask": mask}, {"attn_mask": mask, "is_causal": True}):
                 before = attention(x, x, x, **arguments, **masks)
-                attach(attention, encoding)
+                attach(attention, encoding, **options)
                 after = attention(x, x, x, **arguments, **masks)
                 detach(attention)
                 assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True) if a is not None)

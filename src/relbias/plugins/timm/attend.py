@@ -41,12 +41,14 @@ def attend(
         (B, H, N, D).
     """
     terms = module.encoding(index, x=x, attention=module)
+    dropout_p = module.attn_drop.p if module.training else 0.0
     if not module.fused_attn:
         # Without its fused attention timm computes what the reference does, and numbers must not change.
         implementation = "reference"
     else:
-        # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do.
-        implementation = "auto" if torch.is_grad_enabled() or "V" in terms.names else "folded"
+        # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do, and with
+        # dropout there are none.
+        implementation = "auto" if torch.is_grad_enabled() or dropout_p else "folded"
     return relative_attention(
         q,
         k,
@@ -54,7 +56,7 @@ def attend(
         terms,
         attn_mask=attn_mask,
         is_causal=is_causal,
-        dropout_p=module.attn_drop.p if module.training else 0.0,
+        dropout_p=dropout_p,
         scale=scale,
         normalize=normalize,
         implementation=implementation,

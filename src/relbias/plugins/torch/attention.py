@@ -111,11 +111,13 @@ class RelativeMultiheadAttention(nn.MultiheadAttention):
             is_causal = False
             attn_mask, key_padding_mask = self._masks(attn_mask, key_padding_mask, batch, tokens)
         terms = self.encoding(self.index_of_call(tokens), x=tokens_first[0].transpose(0, 1), attention=self)
+        dropout_p = self.dropout if self.training else 0.0
         if need_weights:
             implementation = "reference"
         else:
-            # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do.
-            implementation = "auto" if torch.is_grad_enabled() else "folded"
+            # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do, and with
+            # dropout there are none.
+            implementation = "auto" if torch.is_grad_enabled() or dropout_p else "folded"
         result = relative_attention(
             q,
             k,
@@ -124,7 +126,7 @@ class RelativeMultiheadAttention(nn.MultiheadAttention):
             attn_mask=attn_mask,
             key_padding_mask=key_padding_mask,
             is_causal=is_causal,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=dropout_p,
             implementation=implementation,
             return_weights=need_weights,
         )
