@@ -26,7 +26,8 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {i.name: i for i in (Folded(), B
 """By name, in the order in which "auto" tries them."""
 
 _LARGEST_MASK = 2**20
-"""Up to how many numbers "auto" lets a mask, or the weights that V needs, have on CPU: 4 MiB in float32. `blockwise` is faster from there on."""
+"""Up to how many numbers "auto" lets a mask, or the weights that V needs, have on CPU: 4 MiB in float32. `blockwise`
+is faster from there on."""
 _LARGEST_MASK_ELSEWHERE = 2**24
 """The same on other devices, and where `blockwise` goes through autograd, so that only its memory speaks for it."""
 
