@@ -18,7 +18,8 @@ from relbias.relations.base import check_size
 
 @dataclass
 class SomePatches:
-    """What a host binds where patches of a call's grid may be missing; a whole grid it binds as (height, width).
+    """What a host binds where patches of a call's grid may be missing, or where only its own layers know the grid; a
+    whole grid that is known at once it binds as (height, width).
 
     Args:
         height: of the grid, in patches.

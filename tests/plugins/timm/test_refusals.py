@@ -120,7 +120,6 @@ class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
         ),
         (lambda: small("vit_huge_patch14_xp_224"), "attend by ParallelScalingBlock.*nearest supported model is 'vit_"),
         (lambda: small("vit_dwee_patch16_reg1_gap_256"), "attend by DiffAttention"),
-        (lambda: timm.create_model("vit_tiny_r_s16_p8_224", depth=1), "patch embedding is a HybridEmbed"),
         (lambda: OwnTransformer(depth=1, embed_dim=64, num_heads=2), "OwnTransformer is not supported: its class"),
         (lambda: nn.ModuleList([small("vit_tiny_patch16_224") for _ in range(2)]), "2 models inside"),
         (lambda: nn.Linear(2, 2), "Linear is not supported"),

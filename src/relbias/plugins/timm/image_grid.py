@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import pad
 
-from relbias.plugins.binding import bind, bind_children
+from relbias._extras import extra
+from relbias.plugins.binding import bind, bind_children, bound
 from relbias.plugins.grids import SomePatches
 from relbias.plugins.timm.patch_dropout import drops_patches
+
+with extra("vision"):
+    from timm.layers import HybridEmbed, nchw_to
 
 
 class BindsImageGrid:
@@ -40,8 +45,33 @@ class BindsImageGrid:
 
     def _grid(self, x: Tensor) -> Any:
         grid = self.image_grid(x)
-        return SomePatches(*grid) if drops_patches(self) else grid
+        corrected = isinstance(self.patch_embed, AttachedHybridEmbed)
+        return SomePatches(*grid) if corrected or drops_patches(self) else grid
 
     def _bound(self, grid: Any) -> Any:
         model: Any = self
         return bind_children(model, "blocks", grid) if self.grad_checkpointing else self
+
+
+class AttachedHybridEmbed(HybridEmbed):
+    """A HybridEmbed that corrects the grid that is bound by that of its features.
+
+    Its `dynamic_feat_size` divides the image by a ratio and rounds down, but strided convolutions with padding round
+    up: of 240 x 200 pixels at a stride of 16 it says 15 x 12 where there are 15 x 13.
+    """
+
+    host_class = HybridEmbed
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As in timm; x is (B, C, height, width), in pixels."""
+        features = self.backbone(x)
+        if isinstance(features, (list, tuple)):
+            features = features[-1]
+        if self.dynamic_img_pad:
+            height, width = features.shape[-2:]
+            features = pad(features, (0, -width % self.patch_size[1], 0, -height % self.patch_size[0]))
+        patches = self.proj(features)
+        grid = bound()
+        if isinstance(grid, SomePatches):
+            grid.height, grid.width = patches.shape[-2:]
+        return patches.flatten(2).transpose(1, 2) if self.flatten else nchw_to(patches, self.output_fmt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias.encodings import Encoding
@@ -12,12 +12,12 @@ from relbias.plugins.engine import Site
 from relbias.plugins.grids import index_of_call
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
-from relbias.plugins.timm.image_grid import BindsImageGrid
+from relbias.plugins.timm.image_grid import AttachedHybridEmbed, BindsImageGrid
 from relbias.plugins.timm.patch_dropout import telling
 from relbias.relations import Grid
 
 with extra("vision"):
-    from timm.layers import Attention, PatchEmbed
+    from timm.layers import Attention, HybridEmbed, PatchEmbed
     from timm.models.deit import VisionTransformerDistilled
     from timm.models.vision_transformer import VisionTransformer
 
@@ -64,8 +64,9 @@ class AttachedVisionTransformerDistilled(BindsImageGrid, VisionTransformerDistil
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention modules of the blocks."""
-    if not isinstance(root.patch_embed, PatchEmbed):
-        raise UnsupportedError(f"its patch embedding is a {type(root.patch_embed).__name__}, not a PatchEmbed")
+    if not isinstance(root.patch_embed, (PatchEmbed, HybridEmbed)):
+        embedding = type(root.patch_embed).__name__
+        raise UnsupportedError(f"its patch embedding is a {embedding}, neither a PatchEmbed nor a HybridEmbed")
     relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
     sites = []
     for block in root.blocks:
@@ -83,15 +84,23 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     return sites
 
 
+def _classes(root: Any) -> dict[nn.Module, type[nn.Module]]:
+    """The model itself, and the layers that have to say which patches there are."""
+    classes: dict[nn.Module, type[nn.Module]] = {root: AttachedVisionTransformer, **telling(root)}
+    if type(root.patch_embed) is HybridEmbed:
+        classes[root.patch_embed] = AttachedHybridEmbed
+    return classes
+
+
 # Architectures whose blocks have no attention module of the supported class.
 _REFUSED = ("vit_*_xp_*", "vit_pwee_*", "vit_dwee_*", "vit_dpwee_*", "vit_dlittle_*")
 
 HOSTS = [
     Host(
         root=VisionTransformer,
-        modules=("vision_transformer", "deit"),
+        modules=("vision_transformer", "vision_transformer_hybrid", "vitamin", "deit"),
         sites=find_sites,
-        classes=lambda root: {root: AttachedVisionTransformer, **telling(root)},
+        classes=_classes,
         refused=_REFUSED,
     ),
     Host(
