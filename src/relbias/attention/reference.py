@@ -44,8 +44,11 @@ def logits(call: Call) -> Tensor:
     """s_ij of any call in its `dtype`, (B, H, N, M); -inf where a mask hides the key."""
     call = complete(call)
     q, k = call.rotated()
-    # c is multiplied with q first, as other libraries' attention does, so that theirs has the very same numbers.
-    total = (q * call.factor()) @ k.mT
+    c = call.factor()
+    # Other libraries multiply q by a number c, and the products by one per head, as Swin v2 does. So does this, that
+    # it has the very same numbers.
+    per_head = isinstance(c, Tensor) and c.ndim == 3
+    total = (q @ k.mT) * c if per_head else (q * c) @ k.mT
     for _, part in contributions(call):
         total = total + part
     added = call.masks.added(ALL_ROWS, total.dtype)

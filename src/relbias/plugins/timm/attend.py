@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from relbias.attention import relative_attention
+from relbias.terms import Terms
 
 
 def attend(
@@ -18,6 +19,7 @@ def attend(
     x: Tensor,
     index: Any,
     *,
+    bias: Tensor | None = None,
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | Tensor | None = None,
@@ -32,7 +34,8 @@ def attend(
         v: (B, H or fewer, N, D).
         x: (B, N, C), the input of the layer.
         index: of this call.
-        attn_mask: the host's own mask or bias.
+        bias: the host's own bias, broadcasting to (B, H, N, N). It is added to the logits before the mask.
+        attn_mask: the host's own mask.
         is_causal: as in `relative_attention`.
         scale: as in `relative_attention`.
         normalize: as in `relative_attention`.
@@ -41,6 +44,8 @@ def attend(
         (B, H, N, D).
     """
     terms = module.encoding(index, x=x, attention=module)
+    if bias is not None:
+        terms = terms + Terms(b=bias)
     dropout_p = module.attn_drop.p if module.training else 0.0
     if not module.fused_attn:
         # Without its fused attention timm computes what the reference does, and numbers must not change.

@@ -8,13 +8,18 @@ import fnmatch
 from torch import nn
 
 from relbias._extras import extra
-from relbias.plugins.timm import vision_transformer
+from relbias.plugins.timm import swin_transformer, vision_transformer
 from relbias.plugins.timm.host import Host
 
 with extra("vision"):
     import timm
 
-HOSTS: dict[type[nn.Module], Host] = {host.root: host for family in (vision_transformer,) for host in family.HOSTS}
+_FAMILIES = (
+    swin_transformer,
+    vision_transformer,
+)
+
+HOSTS: dict[type[nn.Module], Host] = {host.root: host for family in _FAMILIES for host in family.HOSTS}
 """The host of each class of models."""
 
 

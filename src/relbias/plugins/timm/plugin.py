@@ -132,8 +132,10 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
     engine.encodings(root)  # raises where nothing is attached
     grid = as_grid(grid)
     sites, _ = _described(root, host, grid)
-    relations: dict[Any, Any] = {site.module.encoding: site.relation for site in sites}
-    grids = {encoding: (relation.height, relation.width) for encoding, relation in relations.items()}
+    grids: dict[Any, tuple[int, int]] = {}
+    for site in sites:  # layers that share an encoding may have different grids: it takes the largest
+        height, width = grids.get(site.module.encoding, (1, 1))
+        grids[site.module.encoding] = max(height, site.relation.height), max(width, site.relation.width)
     resize_encodings(grids, unit)
     engine.update_settings(root, grid=grid)
 

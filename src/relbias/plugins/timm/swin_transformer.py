@@ -1,0 +1,63 @@
+"""timm's SwinTransformer: attention in windows, every second time in shifted ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from relbias._extras import extra
+from relbias.encodings import Encoding
+from relbias.plugins.engine import Site
+from relbias.plugins.timm.attend import attend
+from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
+from relbias.plugins.timm.windows import mask_of_windows, window_sites
+
+with extra("vision"):
+    from timm.models.swin_transformer import SwinTransformer, WindowAttention
+
+
+class RelativeWindowAttention(WindowAttention):
+    """Swin's WindowAttention with an encoding of the relation within a window at `self.encoding`."""
+
+    host_class = WindowAttention
+    encoding: Encoding
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """As in timm; x is (B W, N, C), the patches of W windows of each image, mask (W, N, N)."""
+        batch, tokens, _ = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        index = self.encoding.grid_index(*self.window_size)
+        out = attend(
+            self,
+            q,
+            k,
+            v,
+            x,
+            index,
+            bias=self._get_rel_pos_bias(),
+            attn_mask=mask_of_windows(mask, batch),
+            scale=self.scale,
+        )
+        return self.proj_drop(self.proj(out.transpose(1, 2).reshape(batch, tokens, -1)))
+
+
+def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
+    """The attention of each block, where `grid` is the window of the first."""
+    return window_sites(_attentions(root), RelativeWindowAttention, grid)
+
+
+def window(root: Any) -> tuple[int, int]:
+    """The window of the first block."""
+    return _attentions(root)[0].window_size
+
+
+def _attentions(root: Any) -> list[Any]:
+    found = [block.attn for stage in root.layers for block in stage.blocks]
+    for attention in found:
+        if not is_exactly(attention, WindowAttention):
+            raise UnsupportedError(f"its blocks attend by {type(attention).__name__}, not by timm's WindowAttention")
+    return found
+
+
+HOSTS = [Host(root=SwinTransformer, modules=("swin_transformer",), sites=find_sites, grid=window)]
