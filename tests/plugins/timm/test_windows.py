@@ -6,7 +6,6 @@ import pytest
 import timm
 import torch
 
-import relbias as rb
 from relbias.plugins.engine import encodings
 from relbias.plugins.timm import attach, detach, list_models, settings
 
