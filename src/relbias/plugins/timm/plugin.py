@@ -134,8 +134,10 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
     sites, _ = _described(root, host, grid)
     grids: dict[Any, tuple[int, int]] = {}
     for site in sites:  # layers that share an encoding may have different grids: it takes the largest
-        height, width = grids.get(site.module.encoding, (1, 1))
-        grids[site.module.encoding] = max(height, site.relation.height), max(width, site.relation.width)
+        module: Any = site.module
+        relation: Any = site.relation
+        height, width = grids.get(module.encoding, (1, 1))
+        grids[module.encoding] = max(height, relation.height), max(width, relation.width)
     resize_encodings(grids, unit)
     engine.update_settings(root, grid=grid)
 
