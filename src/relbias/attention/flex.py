@@ -14,6 +14,7 @@ from relbias.attention.call import Call
 from relbias.attention.flex_mask import block_mask
 from relbias.attention.implementation import Implementation
 from relbias.relations.base import ALL_ROWS
+from relbias.relations.kept import read_codes
 from relbias.terms import Entry
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -171,7 +172,7 @@ def _code(entry: Entry, n: int, device: torch.device) -> Read:
         raise TypeError("a table has an index")
     diagonals = entry.index.diagonals(device)
     if diagonals is None:
-        return _at(entry.index.codes(device=device).to(torch.int32), set())
+        return _at(read_codes(entry.index, ALL_ROWS, device).to(torch.int32), set())
     diagonals, offset = diagonals.to(torch.int32), _offset(n, device)
     return lambda batch, head, query, key: diagonals[offset(batch, head, query, key)]
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from relbias.attention.call import Call
 from relbias.relations import Index
+from relbias.relations.kept import read_codes
 from relbias.terms import Entry, scale_bias
 
 
@@ -32,13 +33,13 @@ def lookup(table: Tensor, index: Index, rows: slice) -> Tensor:
         values = table.index_select(-1, diagonals[n - stop : n - start + m - 1])
         values = values.unfold(-1, m, 1).flip(-2)
         return values if values.ndim == 4 else values[None]
-    codes = index.codes(rows, table.device)
+    codes = read_codes(index, rows, table.device)
     if table.ndim == 2 and codes.shape[1] == 1:
         values = table.index_select(1, codes.flatten())  # two to five times faster than table[:, codes]
         return values.view(table.shape[0], codes.shape[0], *codes.shape[2:]).transpose(0, 1)
     table = table if table.ndim == 3 else table[None]
     batch, heads = max(table.shape[0], codes.shape[0]), max(table.shape[1], codes.shape[1])
-    flat = codes.flatten(2).expand(batch, heads, -1)
+    flat = codes.long().flatten(2).expand(batch, heads, -1)
     return table.expand(batch, heads, -1).gather(2, flat).view(batch, heads, *codes.shape[2:])
 
 
@@ -76,7 +77,7 @@ def value_rows(table: Tensor, entry: Entry, weights: Tensor, rows: slice) -> Ten
     """
     if entry.index is None:
         raise ValueError("a table needs an index")
-    codes = entry.index.codes(rows, weights.device).expand(weights.shape)
+    codes = read_codes(entry.index, rows, weights.device).long().expand(weights.shape)
     mass = weights.new_zeros(*weights.shape[:3], table.shape[-2]).scatter_add(3, codes, weights)
     return mass @ table
 
@@ -87,7 +88,9 @@ def _scaled_part(call: Call, entry: Entry, rows: slice) -> Tensor | None:
     total: Tensor | None = None
     if entry.u is not None:
         total = (call.k @ entry.u[..., None]).mT
-    codes = index.codes(rows, call.q.device) if index is not None and (entry.K, entry.Q) != (None, None) else None
+    codes = None
+    if index is not None and (entry.K is not None or entry.Q is not None):
+        codes = read_codes(index, rows, call.q.device).long()
     if entry.K is not None and codes is not None:
         queries = call.q[:, :, rows]
         if entry.w is not None:

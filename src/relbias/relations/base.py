@@ -57,6 +57,11 @@ class Index(ABC):
         return 1, 1
 
     @property
+    def of_sizes(self) -> bool:
+        """Whether it is made of sizes alone, so that equal indices have equal codes; see `read_codes`."""
+        return False
+
+    @property
     def code_space(self) -> tuple[Any, ...]:
         """What fixes the meaning of a code, as in the relation."""
         return (self.num_codes,)

@@ -58,6 +58,10 @@ class LatticeIndex(Index):
         return (1 if self.patches is None else self.patches.shape[0]), 1
 
     @property
+    def of_sizes(self) -> bool:
+        return True
+
+    @property
     def num_patch_codes(self) -> int:
         """The number of codes of pairs of patches; those of prefix tokens follow."""
         return _product(tuple(2 * limit + 1 for limit in self.limits))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from relbias.relations.base import ALL_ROWS, Index
+from relbias.relations.kept import read_codes
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Recoded(Index):
         return self.size
 
     def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
-        codes = self.base.codes(rows, device)
+        codes = self.base.codes(rows) if device is None else read_codes(self.base, rows, device)
         return self.table(codes.device).index_select(0, codes.flatten()).view(codes.shape)
 
     @property

@@ -121,6 +121,10 @@ class SequenceIndex(Index):
         return max(len(self.query_positions), len(self.key_positions)), 1
 
     @property
+    def of_sizes(self) -> bool:
+        return self.query_positions is None and self.key_positions is None
+
+    @property
     def num_codes(self) -> int | None:
         return None if self.max_distance is None else 2 * self.max_distance + 1
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from relbias.attention.blocks.forward import blocks, exp_, fill
-from relbias.attention.blocks.plan import Plan
+from relbias.attention.blocks.plan import Plan, rows_in_order
 from relbias.attention.blocks.tile import Tile
 from relbias.attention.blocks.work import Work
 
@@ -40,21 +40,25 @@ def backward(
         One for each tensor; None where it is not wanted.
     """
     q, k, v = tensors[:3]
-    work = Work(tensors, wanted)
-    grad = grad.contiguous()
-    constant = (grad * out).sum(3)
+    every = list(blocks(plan, tensors, size))
+    # Where each block has all queries and keys of its items and heads, it alone writes their gradients.
+    whole = slice(0, q.shape[2]), slice(0, k.shape[2])
+    once = len(every) > 0 and all((block.rows, block.keys) == whole for block in every)
+    work = Work(tensors, wanted, 3 if once else 0)
+    beta = 0.0 if once else 1.0
+    grad = rows_in_order(grad)
     skews = any(part.skews for part in (*plan.parts, *plan.values))
     weights, change = Tile(q, skews), Tile(q, skews)
     values_wanted = any(work.grads[table.rows] is not None for table in plan.values)
     logits_wanted = any(x is not None for number, x in enumerate(work.grads) if number != 2)
     grad_q, grad_k, grad_v = work.grads[:3]
-    for block in blocks(plan, work, size):
+    for block in every:
         at = (block.items, block.heads, block.rows)
         fill(plan, work, weights, block, (block.of_queries(q), block.of_keys(k)), lse[at])
         exp_(weights.flat)
         some = block.of_queries(grad)
         if grad_v is not None:
-            block.of_keys(grad_v).baddbmm_(weights.flat.mT, some)
+            block.of_keys(grad_v).baddbmm_(weights.flat.mT, some, beta=beta)
         if values_wanted:
             weights.clear_padding()
             for table in plan.values:
@@ -62,7 +66,7 @@ def backward(
         if not logits_wanted:
             continue
         change.take(block)
-        change.values.copy_(-constant[at][..., None])
+        change.values.copy_((grad[at] * out[at]).sum(3, keepdim=True).neg_())
         for table in plan.values:
             table.scores(work, tensors[table.rows], some, change, block, False)
         change.flat.baddbmm_(some, block.of_keys(v).mT)
@@ -70,9 +74,9 @@ def backward(
             change.clear_padding()
         change.flat.mul_(weights.flat)
         if grad_q is not None:
-            block.of_queries(grad_q).baddbmm_(change.flat, block.of_keys(k))
+            block.of_queries(grad_q).baddbmm_(change.flat, block.of_keys(k), beta=beta, alpha=plan.scale)
         if grad_k is not None:
-            block.of_keys(grad_k).baddbmm_(change.flat.mT, block.of_queries(q))
+            block.of_keys(grad_k).baddbmm_(change.flat.mT, block.of_queries(q), beta=beta, alpha=plan.scale)
         for part in plan.parts:
             part.collect(work, change, block)
     for part in plan.parts:

@@ -12,11 +12,18 @@ from relbias.attention.blocks.part import Part
 from relbias.attention.blocks.tile import Block, Tile, reduced
 from relbias.attention.blocks.work import Work
 from relbias.relations import Index
+from relbias.relations.kept import read_codes
+
+
+def _any_codes(work: Work, index: Index, block: Block, device: torch.device) -> Tensor:
+    """(B' or 1, H' or 1, n, m) int32, which is read twice as fast, or int64."""
+    codes = work.kept(("codes", id(index)), block.rows, lambda: read_codes(index, block.rows, device))
+    return block.shared(codes)[..., block.keys]
 
 
 def _codes(work: Work, index: Index, block: Block, device: torch.device) -> Tensor:
-    """(B' or 1, H' or 1, n, m), made once for the rows."""
-    codes = work.kept(("codes", id(index)), block.rows, lambda: index.codes(block.rows, device))
+    """(B' or 1, H' or 1, n, m) int64, made once for the rows."""
+    codes = work.kept(("int64", id(index)), block.rows, lambda: read_codes(index, block.rows, device).long())
     return block.shared(codes)[..., block.keys]
 
 
@@ -37,19 +44,21 @@ class CodedBias(Part):
 
     def _values(self, work: Work, block: Block) -> Tensor:
         table = block.shared(work.tensors[self.table])
-        codes = _codes(work, self.index, block, table.device)
+        codes = _any_codes(work, self.index, block, table.device)
         b, h = (max(x, y) for x, y in zip(table.shape[:2], codes.shape[:2], strict=True))
         if b == 1 and codes.shape[1] == 1:
             return table[0].index_select(1, codes.flatten()).view(b, h, *codes.shape[2:])
-        flat = codes.flatten(2).expand(b, h, -1)
+        flat = codes.long().flatten(2).expand(b, h, -1)
         return table.expand(b, h, -1).gather(2, flat).view(b, h, *codes.shape[2:])
 
-    def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
+    def alone(self, work: Work, block: Block) -> Tensor:
         if self.per_item(work):
-            values = self._values(work, block)
-        else:
-            state = (block.rows, block.heads)
-            values = work.kept(("bias", self.table), state, lambda: self._values(work, block))
+            return self._values(work, block)
+        state = (block.rows, block.heads)
+        return work.kept(("bias", self.table), state, lambda: self._values(work, block))
+
+    def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
+        values = self.alone(work, block)
         if blank:
             tile.values.copy_(values)
         else:
@@ -62,10 +71,9 @@ class CodedBias(Part):
         change = tile.values
         if not self.per_item(work):
             # The items are summed first: adding is several times faster than scattering.
-            change = change.sum(0, keepdim=True)
             state = (block.rows, block.heads)
-            total = work.kept(("sum", self.table), state, lambda: torch.zeros_like(change))
-            change = total.add_(change)
+            total = work.kept(("sum", self.table), state, lambda: torch.zeros_like(change[:1]))
+            change = total.add_(change if len(change) == 1 else change.sum(0, keepdim=True))
             if block.items.stop < work.tensors[0].shape[0]:
                 return
         codes = _codes(work, self.index, block, change.device)

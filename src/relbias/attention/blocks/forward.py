@@ -22,10 +22,12 @@ _QUERIES = 128
 """At once, where each block of queries sees keys of its own."""
 
 
-def blocks(plan: Plan, work: Work, size: int, most: int = 256, items_together: bool = False) -> Iterator[Block]:
+def blocks(
+    plan: Plan, tensors: Sequence[Tensor], size: int, most: int = 256, items_together: bool = False
+) -> Iterator[Block]:
     """The blocks of a plan with about `size` logits each: some queries, and for these all heads and items."""
-    batch, heads, n, _ = work.tensors[0].shape
-    m = work.tensors[1].shape[2]
+    batch, heads, n, _ = tensors[0].shape
+    m = tensors[1].shape[2]
     rows_at_once = max(1, min(n, most, size // m))
     for rows in row_blocks(n, rows_at_once):
         keys = plan.masks.visible(rows)
@@ -45,7 +47,8 @@ def fill(
         work: the pass.
         tile: becomes the block.
         block: the block.
-        vectors: (B' H', n, D) and (B' H', m, D), whose product is part of the logits; without it only the parts are.
+        vectors: (B' H', n, D) and (B' H', m, D), whose product, times the scale of the plan, is part of the logits;
+            without it only the parts are.
         less: (B', H', n), what is taken from every logit of a query.
     """
     tile.take(block)
@@ -57,6 +60,9 @@ def fill(
         if isinstance(first, DiagonalBias):
             parts.pop(0)
             first.write(work, tile, block, less[..., None])
+        elif first is not None and (values := first.alone(work, block)) is not None:
+            parts.pop(0)
+            torch.sub(values.expand(block.shape), less[..., None], out=tile.values)
         else:
             tile.values.copy_(-less[..., None])
         blank = False
@@ -65,7 +71,7 @@ def fill(
         blank = False
     if vectors is not None:
         x, y = vectors
-        torch.baddbmm(tile.flat, x, y.mT, beta=0 if blank else 1, out=tile.flat)
+        torch.baddbmm(tile.flat, x, y.mT, beta=0 if blank else 1, alpha=plan.scale, out=tile.flat)
         blank = False
     for part in parts:
         part.add(work, tile, block, blank)
@@ -104,7 +110,7 @@ def _by_diagonals(plan: Plan, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor
     """
     q, k, v = tensors[:3]
     if not plan.parts:
-        return _fused(q, k, v, 0.0, False, scale=1.0)
+        return _fused(q, k, v, 0.0, False, scale=plan.scale)
     n = q.shape[2]
     values = tensors[plan.parts[0].values].contiguous()  # ty: ignore[missing-attribute]
     backwards = q.flip(2)
@@ -113,17 +119,24 @@ def _by_diagonals(plan: Plan, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor
         # The kernel multiplies a query that is left over alone in another way. So that nothing to add adds nothing, to
         # the bit, it stays the last one.
         pieces = [slice(0, n - 1), slice(n - 1, n)] if n > 1 and n % 32 == 1 else [slice(0, n)]
-    out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for rows in pieces:
-        keys = plan.masks.visible(rows)
-        if keys.stop <= keys.start:
-            continue
+
+    def piece(rows: slice, keys: slice) -> tuple[Tensor, Tensor]:
         shape = (*values.shape[:2], rows.stop - rows.start, keys.stop - keys.start)
         start = values.storage_offset() + n - rows.stop + keys.start
         mask = values.as_strided(shape, (*values.stride()[:2], 1, 1), start)
         some = backwards[:, :, n - rows.stop : n - rows.start]
-        part, sums = _fused(some, k[:, :, keys], v[:, :, keys], 0.0, False, attn_mask=mask, scale=1.0)
-        out[:, :, rows], lse[:, :, rows] = part.flip(2), sums.flip(2)
+        out, lse = _fused(some, k[:, :, keys], v[:, :, keys], 0.0, False, attn_mask=mask, scale=plan.scale)
+        return out.flip(2), lse.flip(2)
+
+    if len(pieces) == 1:
+        keys = plan.masks.visible(pieces[0])
+        if keys == slice(0, k.shape[2]):
+            return piece(pieces[0], keys)
+    out, lse = q.new_zeros(q.shape), q.new_zeros(q.shape[:3])
+    for rows in pieces:
+        keys = plan.masks.visible(rows)
+        if keys.stop > keys.start:
+            out[:, :, rows], lse[:, :, rows] = piece(rows, keys)
     return out, lse
 
 
@@ -133,17 +146,27 @@ def _by_masks(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor,
     work = Work(tensors)
     tile = Tile(q, any(part.skews for part in plan.parts))
     together = not any(part.per_item(work) for part in plan.parts)
-    every = list(blocks(plan, work, size, _ROWS_OF_MASK, together))
+    every = list(blocks(plan, tensors, size, _ROWS_OF_MASK, together))
     if len(every) == 1 and every[0].keys == slice(0, k.shape[2]):
-        fill(plan, work, tile, every[0], None)
-        return _fused(q, k, v, 0.0, False, attn_mask=tile.values, scale=1.0)
-    out, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
+        return _fused(q, k, v, 0.0, False, attn_mask=_mask(plan, work, tile, every[0]), scale=plan.scale)
+    out, lse = q.new_zeros(q.shape), q.new_zeros(q.shape[:3])
     for block in every:
-        fill(plan, work, tile, block, None)
+        mask = _mask(plan, work, tile, block)
         items = slice(None) if together else block.items
         at, of = (items, block.heads, block.rows), (items, block.heads, block.keys)
-        out[at], lse[at] = _fused(q[at], k[of], v[of], 0.0, False, attn_mask=tile.values, scale=1.0)
+        out[at], lse[at] = _fused(q[at], k[of], v[of], 0.0, False, attn_mask=mask, scale=plan.scale)
     return out, lse
+
+
+def _mask(plan: Plan, work: Work, tile: Tile, block: Block) -> Tensor:
+    """The sum of the parts, (B' or 1, H' or 1, n, m): in the tile, if there is more than one."""
+    alone = plan.parts[0].alone(work, block) if len(plan.parts) == 1 else None
+    if (
+        alone is not None and alone.shape[2:] == block.shape[2:] and alone.stride(-1) == 1
+    ):  # else torch's kernel reads other numbers
+        return alone
+    fill(plan, work, tile, block, None)
+    return tile.values
 
 
 def _by_softmax(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
@@ -152,7 +175,7 @@ def _by_softmax(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tenso
     work = Work(tensors)
     out, lse = q.new_zeros(*q.shape[:3], v.shape[3]), q.new_zeros(q.shape[:3])
     tile = Tile(q, any(part.skews for part in (*plan.parts, *plan.values)))
-    for block in blocks(plan, work, size):
+    for block in blocks(plan, tensors, size):
         fill(plan, work, tile, block, (block.of_queries(q), block.of_keys(k)))
         largest = tile.flat.amax(-1)
         largest.masked_fill_(largest == -math.inf, 0.0)

@@ -29,8 +29,11 @@ class Given(Part):
     def per_item(self, work: Work) -> bool:
         return work.tensors[self.matrix].shape[0] > 1
 
+    def alone(self, work: Work, block: Block) -> torch.Tensor:
+        return block.pairs(work.tensors[self.matrix])
+
     def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
-        part = block.pairs(work.tensors[self.matrix])
+        part = self.alone(work, block)
         if blank:
             tile.values.copy_(part)
         else:

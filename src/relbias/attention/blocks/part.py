@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from torch import Tensor
+
 from relbias.attention.blocks.tile import Block, Tile
 from relbias.attention.blocks.work import Work
 
@@ -19,6 +21,10 @@ class Part(ABC):
     def per_item(self, work: Work) -> bool:
         """Whether it differs from item to item."""
         return True
+
+    def alone(self, work: Work, block: Block) -> Tensor | None:
+        """The part of a block, (B' or 1, H' or 1, n or 1, m or 1), to be read only; None if it is made in a tile."""
+        return None
 
     @abstractmethod
     def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:

@@ -20,14 +20,16 @@ from relbias.terms import Entry
 
 @dataclass(frozen=True)
 class Plan:
-    """What the logits and values of a call are made of, beside c rot(q) . rot(k) and v.
+    """What the logits and values of a call are made of, beside the product of q and k, and v.
 
     Args:
+        scale: the factor of that product; 1 where q is multiplied by c already.
         parts: are added to the logits, those that go by diagonals first.
         values: are added to the values.
         masks: of the call.
     """
 
+    scale: float
     parts: tuple[Part, ...]
     values: tuple[Table, ...]
     masks: Masks
@@ -55,7 +57,7 @@ class _Tensors(list):
 
 
 def plan_call(call: Call) -> tuple[Plan, list[Tensor]]:
-    """The plan of a call and its tensors: q times c, k, v, and those of the parts.
+    """The plan of a call and its tensors: q, k, v, and those of the parts.
 
     What depends on N + M or on the number of codes alone is computed here, by operations that autograd knows.
 
@@ -69,10 +71,13 @@ def plan_call(call: Call) -> tuple[Plan, list[Tensor]]:
     queries = q if not us or not plain else q + sum(us[1:], us[0])[:, None]
     tensors = _Tensors()
     # The order of the first three is fixed.
-    main = (queries * c).contiguous()
-    tensors.extend((main, k.contiguous(), call.v.contiguous()))
-    unrotated_q = main if plain and not us else None
-    unrotated_k = tensors[1] if plain else call.k.contiguous()
+    # A factor within the products costs no pass over q; vectors by code are multiplied with q times c as well.
+    shared = plain and not us and any(entry.K is not None and entry.w is None for entry in call.terms.entries)
+    scale = 1.0 if shared or isinstance(c, Tensor) else c
+    main = rows_in_order(queries if scale is c else queries * c)
+    tensors.extend((main, rows_in_order(k), rows_in_order(call.v)))
+    unrotated_q = main if shared else None
+    unrotated_k = tensors[1] if plain else rows_in_order(call.k)
     if us and not plain:
         column = (call.k @ sum(us[1:], us[0])[..., None]).mT * c
         extra: list[Part] = [Given(tensors.number(column))]
@@ -126,7 +131,12 @@ def plan_call(call: Call) -> tuple[Plan, list[Tensor]]:
     if not others.empty:
         extra.append(Hidden(others))
     parts.extend(sorted(extra, key=lambda part: not part.skews))
-    return Plan(tuple(parts), tuple(values), call.masks), list(tensors)
+    return Plan(scale, tuple(parts), tuple(values), call.masks), list(tensors)
+
+
+def rows_in_order(x: Tensor) -> Tensor:
+    """X, (..., D), with the numbers of a vector one after the other, as torch's kernels read them."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _four(table: Tensor) -> Tensor:

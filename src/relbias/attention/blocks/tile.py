@@ -71,6 +71,7 @@ def groups(batch: int, heads: int, size: int) -> Iterator[tuple[slice, slice]]:
     """
     if size >= heads:
         items = max(1, size // max(1, heads))
+        items = -(-batch // -(-batch // items))  # as many in each block
         for start in range(0, batch, items):
             yield slice(start, min(start + items, batch)), slice(0, heads)
         return

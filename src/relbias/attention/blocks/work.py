@@ -11,14 +11,18 @@ class Work:
     """The tensors that the parts of a call refer to by number.
 
     Args:
-        tensors: q times c, (B, H, N, D), k, (B, H, M, D), v, (B, H, M, Dv), and those of the parts.
+        tensors: q, (B, H, N, D), k, (B, H, M, D), v, (B, H, M, Dv), and those of the parts.
         wanted: of which tensors gradients are wanted; of none by default.
+        written: of how many, the first ones, the gradients will be written; the others are added to zeros.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], wanted: Sequence[bool] | None = None) -> None:
+    def __init__(self, tensors: Sequence[Tensor], wanted: Sequence[bool] | None = None, written: int = 0) -> None:
         self.tensors = tensors
         wanted = [False] * len(tensors) if wanted is None else wanted
-        self.grads = [x.new_zeros(x.shape) if want else None for x, want in zip(tensors, wanted, strict=True)]
+        self.grads = [
+            (x.new_empty if number < written else x.new_zeros)(x.shape) if want else None
+            for number, (x, want) in enumerate(zip(tensors, wanted, strict=True))
+        ]
         self._kept: dict[object, tuple[object, Tensor]] = {}
 
     def kept(self, name: object, state: object, make: Callable[[], Tensor]) -> Tensor:
