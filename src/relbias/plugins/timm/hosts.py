@@ -9,7 +9,13 @@ from typing import Any
 from torch import nn
 
 from relbias._extras import extra
-from relbias.plugins.timm import beit, eva, swin_transformer, vision_transformer
+from relbias.plugins.timm import (
+    beit,
+    eva,
+    naflexvit,
+    swin_transformer,
+    vision_transformer,
+)
 from relbias.plugins.timm.host import Host
 
 with extra("vision"):
@@ -18,6 +24,7 @@ with extra("vision"):
 _FAMILIES: tuple[Any, ...] = (
     beit,
     eva,
+    naflexvit,
     swin_transformer,
     vision_transformer,
 )
