@@ -167,3 +167,13 @@ def test_threads():
         codes = list(pool.map(lambda index: read_codes(index, ALL_ROWS, CPU), indices))
     assert all(torch.equal(mine.long(), other) for mine, other in zip(codes, expected, strict=True))
     assert kept._all_codes.cache_info().currsize <= kept._MOST
+
+
+def test_codes_of_given_patches_are_not_kept():
+    """They may change in place, as a buffer does."""
+    patches = torch.tensor([[0, 3]])
+    index = Grid(2, 2)().of(patches)
+    before = read_codes(index, ALL_ROWS, CPU).clone()
+    patches[0, 1] = 1
+    assert torch.equal(read_codes(index, ALL_ROWS, CPU), index.codes())
+    assert not torch.equal(index.codes(), before)

@@ -59,7 +59,7 @@ class LatticeIndex(Index):
 
     @property
     def of_sizes(self) -> bool:
-        return True
+        return self.patches is None
 
     @property
     def num_patch_codes(self) -> int:
