@@ -6,12 +6,14 @@ import torch
 
 from relbias.plot import (
     Layer,
+    Measurement,
     plot_attention_graph,
     plot_attention_image,
     plot_attention_sequence,
     plot_attention_spectrogram,
     plot_bias,
     plot_curve,
+    plot_extrapolation,
     plot_training,
 )
 from relbias.relations import Sequence
@@ -24,6 +26,9 @@ FIGURES = {
     "bias": lambda path: plot_bias(LAYERS, path, NAME),
     "curve": lambda path: plot_curve(LAYERS, path, NAME),
     "training": lambda path: plot_training({NAME: {"train/loss": [(0, 2.0), (1, 1.0)]}}, path),
+    "extrapolation": lambda path: plot_extrapolation(
+        [Measurement(NAME, NAME, 0, 1, NAME, 1.0)], path, training_size=1, label=NAME
+    ),
     "sequence": lambda path: plot_attention_sequence(WEIGHTS, path, tokens=["$x_$", "$y_$"], title=NAME),
     "image": lambda path: plot_attention_image(WEIGHTS, np.zeros((1, 2, 2)), (1, 2), path, title=NAME),
     "graph": lambda path: plot_attention_graph(WEIGHTS, [[0], [1]], path, labels=["$x_$", "$y_$"], title=NAME),

@@ -26,7 +26,7 @@ COMMANDS = {
     "validate": ("train", "evaluate a run folder on the validation split"),
     "test": ("train", "evaluate a run folder on the test split"),
     "predict": ("train", "write the predictions of a run folder"),
-    "plot": ("plot", "draw the bias, the curve, the attention or the training of run folders"),
+    "plot": ("plot", "draw the bias, the curve, the attention, the training or other sizes of run folders"),
     "table": ("table", "run a recipe with several encodings and seeds and write its results table"),
     "bench": ("bench", "measure time and memory of attention with relations, beside plain attention"),
 }

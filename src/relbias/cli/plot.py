@@ -1,15 +1,16 @@
-"""plot bias, curve, attention and training: pictures of run folders."""
+"""plot bias, curve, attention, training and extrapolation: pictures of run folders."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from relbias._extras import extra
 from relbias._nearest import nearest
 from relbias.cli.parser import Parser
 
-FIGURES = ("bias", "curve", "attention", "training")
+FIGURES = ("bias", "curve", "attention", "training", "extrapolation")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,17 +30,32 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "figure",
         help="bias (over offsets or tokens) | curve (bias against distance) | attention (of the first test sample) | "
-        "training",
+        "training | extrapolation (the numbers of the test against the size, for all runs in one picture)",
     )
     parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR", type=Path)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="where to draw (default: RUN_DIR/plots)")
+    parser.add_argument(
+        "--at", metavar="SIZES", help="extrapolation: increasing sizes at which to test, such as 16,24,32"
+    )
+    parser.add_argument(
+        "--resize",
+        choices=("patch", "image"),
+        help="extrapolation: resize tables that are too small for a size, on a copy; an offset in patches keeps its "
+        "numbers, or one in the image; without it such sizes are left out",
+    )
     options = parser.parse_args(argv)
     if options.figure not in FIGURES:
         raise ValueError(f"no figure {options.figure!r}; {nearest(options.figure, FIGURES)}")
+    is_extrapolation = options.figure == "extrapolation"
+    if not is_extrapolation and (options.at is not None or options.resize is not None):
+        raise ValueError("--at and --resize apply to relbias plot extrapolation only")
     with extra("plot"):
         import matplotlib  # noqa: F401  (asked for before anything is built)
-    draw = _draw_training if options.figure == "training" else _draw_models
-    files = draw(options.figure, options.run_dirs, options.output)
+    if is_extrapolation:
+        files = _draw_extrapolation(options.run_dirs, options.output, options.at, options.resize)
+    else:
+        draw = _draw_training if options.figure == "training" else _draw_models
+        files = draw(options.figure, options.run_dirs, options.output)
     for file in files:
         print(file)
     return 0
@@ -59,6 +75,15 @@ def _draw_training(figure: str, run_dirs: list[Path], output: Path | None) -> li
     curves = {str(run_dir): read_metrics(run_dir / "metrics.csv") for run_dir in run_dirs}
     with _writing():
         return plot_training(curves, (output or run_dirs[0] / "plots") / "training.png")
+
+
+def _draw_extrapolation(run_dirs: list[Path], output: Path | None, at: str | None, resize: Any) -> list[Path]:
+    from relbias.cli.plot_extrapolation import evaluate, read_sizes
+    from relbias.plot import plot_extrapolation
+
+    rows, options = evaluate(run_dirs, read_sizes(at), resize)
+    with _writing():
+        return plot_extrapolation(rows, (output or run_dirs[0] / "plots") / "extrapolation.png", **options)
 
 
 def _draw_models(figure: str, run_dirs: list[Path], output: Path | None) -> list[Path]:

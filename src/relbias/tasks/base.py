@@ -9,6 +9,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 
 from relbias.encodings import Encoding
+from relbias.encodings.resize import Unit
 
 # Batch norms share a private base class; every other norm stands for itself.
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm, nn.RMSNorm)
@@ -59,6 +60,10 @@ class Task(LightningModule):
     attention_figure: ClassVar[str | None] = None
     """How `relbias plot attention` draws a test sample, or None where it does not: "image" for tasks whose batches
     begin with images (B, C, H, W)."""
+    extrapolation: ClassVar[str | None] = None
+    """What the sizes of `relbias plot extrapolation` are, with their unit, such as "image side, pixels", or None where
+    it draws no such task. What is drawn are the numbers that `test_step` logs. A task that sets it defines `size_of`
+    and, where they apply, `check_size` and `prepare_for_size`; its data gives `test_dataloader_at(size)`."""
 
     def __init__(self, lr: float = 1e-3, weight_decay: float = 0.05, warmup_epochs: float = 5.0) -> None:
         super().__init__()
@@ -78,6 +83,39 @@ class Task(LightningModule):
         Raises:
             ValueError: the network does not fit the data or the task.
         """
+
+    def size_of(self, batch: Any) -> int:
+        """The size of a batch on the axis of `extrapolation`.
+
+        Args:
+            batch: what a dataloader gives.
+
+        Raises:
+            ValueError: the batch has no such size.
+        """
+        raise ValueError(f"{type(self).__name__} does not say the size of a batch; define size_of")
+
+    def check_size(self, size: int) -> None:
+        """Refuses a size that no network of this architecture can take; here none.
+
+        Args:
+            size: on the axis of `extrapolation`.
+
+        Raises:
+            ValueError: says what sizes there are.
+        """
+
+    def prepare_for_size(self, size: int, unit: Unit | None = None) -> None:
+        """Makes the network take batches of another size, in place.
+
+        Args:
+            size: on the axis of `extrapolation`.
+            unit: what an offset in a table keeps, see :meth:`relbias.encodings.Encoding.resize`; None resizes no table.
+
+        Raises:
+            ValueError: the network cannot take it, or a table would have to be resized and there is no unit.
+        """
+        raise ValueError(f"{type(self).__name__} takes no other sizes; define prepare_for_size")
 
     def parameter_groups(self) -> list[dict]:
         """The parameters that are decayed and those that are not, as AdamW's groups.

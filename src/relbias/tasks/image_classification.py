@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassAccuracy
 
-from relbias.encodings import EncodingSpec
+from relbias.encodings import Encoding, EncodingSpec
+from relbias.encodings.resize import Unit
 from relbias.tasks.base import Task
 
 
@@ -42,6 +43,7 @@ class ImageClassification(Task):
     """
 
     attention_figure = "image"
+    extrapolation = "image side, pixels"
 
     def __init__(
         self,
@@ -82,6 +84,30 @@ class ImageClassification(Task):
                 f"num_classes is {num_classes}, and the data has labels from {labels.min()} to {labels.max()}, "
                 f"expected 0 to {num_classes - 1}"
             )
+
+    def size_of(self, batch: tuple[Tensor, Tensor]) -> int:
+        """The side of the images, in pixels, which must be square."""
+        height, width = batch[0].shape[-2:]
+        if height != width:
+            raise ValueError(f"the images are {height} x {width} pixels, expected squares")
+        return height
+
+    def check_size(self, size: int) -> None:
+        """Raises ValueError where the network cuts images into patches that do not divide the side."""
+        patches = _patch_embedding(self.network)
+        if patches is not None and size % _side(patches) and not getattr(patches, "dynamic_img_pad", False):
+            raise ValueError(
+                f"an image side of {size} pixels is no multiple of the network's patch size {_side(patches)}"
+            )
+
+    def prepare_for_size(self, size: int, unit: Unit | None = None) -> None:
+        """Calls the network's own `prepare_for_size`, which takes a side in pixels; see the base class."""
+        network: Any = self.network
+        if not hasattr(network, "prepare_for_size"):
+            raise ValueError(f"{type(network).__name__} has no prepare_for_size(size, unit)")
+        if unit is None and any(isinstance(part, Encoding) and part.fixed_size for part in network.modules()):
+            raise ValueError("tables are resized where --resize patch or --resize image asks for it")
+        network.prepare_for_size(size, unit or "image")
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The smoothed cross entropy of a batch."""
@@ -133,3 +159,14 @@ class ImageClassification(Task):
         images, labels = batch
         probability, prediction = self(images).softmax(dim=-1).max(dim=-1)
         return {"label": labels, "prediction": prediction, "probability": probability}
+
+
+def _patch_embedding(network: nn.Module) -> nn.Module | None:
+    """The module that cuts images into patches: a network of this library itself, or timm's patch embedding."""
+    return next((module for module in network.modules() if hasattr(module, "patch_size")), None)
+
+
+def _side(patches: Any) -> int:
+    """The side of a patch, in pixels."""
+    size = patches.patch_size
+    return size if isinstance(size, int) else size[0]

@@ -1,0 +1,156 @@
+"""plot extrapolation: the numbers of the test of trained models, at sizes other than that of their training."""
+
+import copy
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader
+
+from relbias.cli import run_folder
+from relbias.cli.build import Experiment, build
+from relbias.cli.compare import check_alike, line_names
+from relbias.cli.table import TEST
+from relbias.encodings.resize import Unit
+from relbias.plot import Measurement
+from relbias.tasks import Task
+
+# How a network refuses a batch: ours with the first, timm with the second, torch with the others.
+_REFUSALS = (ValueError, AssertionError, RuntimeError, IndexError)
+
+
+def read_sizes(text: str | None) -> list[int]:
+    """The sizes given to ``--at``.
+
+    Raises:
+        ValueError: there are none, or they are no positive integers that increase.
+
+    Example:
+        >>> read_sizes("16,24,32")
+        [16, 24, 32]
+    """
+    if text is None:
+        raise ValueError("plot extrapolation takes the sizes to test at, such as --at 16,24,32")
+    words = [word.strip() for word in text.split(",")]
+    sizes = [int(word) if word.isdecimal() else 0 for word in words]
+    if 0 in sizes or any(second <= first for first, second in pairwise(sizes)):
+        raise ValueError(f"--at is {text!r}, expected positive integers that increase, such as 16,24,32")
+    return sizes
+
+
+def evaluate(run_dirs: Sequence[Path], sizes: Sequence[int], unit: Unit | None) -> tuple[list[Measurement], dict]:
+    """Tests the best checkpoint of every run at every size; a line on the standard error tells each result.
+
+    A size that a run cannot serve is reported there too and has no rows.
+
+    Args:
+        run_dirs: runs of one task on the same data.
+        sizes: on the axis of the task, increasing.
+        unit: how tables that are too small are resized, on a copy, see :meth:`relbias.encodings.Encoding.resize`; None
+            leaves them as they are.
+
+    Returns:
+        The rows, and the options of :func:`relbias.plot.plot_extrapolation`.
+
+    Raises:
+        ValueError: a run that cannot be loaded or compared with the others, a task or data that know no other sizes, or
+            a size that they refuse; nothing has been evaluated then.
+    """
+    places = [run_dir.resolve() for run_dir in run_dirs]
+    twice = next((run_dir for run_dir, place in zip(run_dirs, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is given twice; give each run once")
+    experiments = [_load(run_dir) for run_dir in run_dirs]
+    configs = [experiment.dump() for experiment in experiments]
+    check_alike(run_dirs, configs)
+    task, data = experiments[0].model, experiments[0].datamodule
+    if task.extrapolation is None:
+        raise ValueError(f"{type(task).__name__} is not drawn at other sizes: it has no extrapolation")
+    if not hasattr(data, "test_dataloader_at"):
+        raise ValueError(f"{type(data).__name__} has no test_dataloader_at(size), which gives its test at another size")
+    for experiment in experiments:
+        for size in sizes:
+            experiment.model.check_size(size)
+    data.prepare_data()
+    data.setup("fit")
+    training_size = task.size_of(_first(data.val_dataloader()))
+    data.setup("test")
+    for size in sizes:  # before anything is evaluated, so that a refusal comes at once
+        data.test_dataloader_at(size)
+    rows = []
+    for run_dir, experiment, config, name in zip(run_dirs, experiments, configs, line_names(configs), strict=True):
+        for size in sizes:
+            metrics = _at(experiment, data, size, unit, f"{run_dir} at {size}:")
+            seed = config.get("seed_everything", 0)
+            rows += [Measurement(str(run_dir), name, seed, size, key, value) for key, value in metrics.items()]
+    return rows, {"training_size": training_size, "label": task.extrapolation}
+
+
+def _load(run_dir: Path) -> Experiment:
+    """A run with its weights and a Trainer that shows and writes nothing, on one device of this machine."""
+    config = run_folder.read_config(run_dir)
+    config["trainer"] = {
+        **(config.get("trainer") or {}),
+        **{"accelerator": "auto", "devices": 1, "num_nodes": 1, "strategy": "auto"},
+        **{"callbacks": None, "logger": False, "enable_progress_bar": False, "enable_model_summary": False},
+    }
+    experiment = build([(str(run_dir / run_folder.CONFIG), config)])
+    run_folder.load_weights(experiment.model, run_dir / run_folder.BEST)
+    return experiment
+
+
+def _first(loader: Any) -> Any:
+    loaders = loader if isinstance(loader, list | tuple) else [loader]
+    batch = next((batch for loader in loaders for batch in loader), None)
+    if batch is None:
+        raise ValueError("the data has no batch, whose size would be read")
+    return batch
+
+
+def _at(
+    experiment: Experiment, data: LightningDataModule, size: int, unit: Unit | None, prefix: str
+) -> dict[str, float]:
+    """The metrics of one run at one size, none where the run cannot serve it; tells either."""
+    loader: DataLoader = data.test_dataloader_at(size)  # ty: ignore[missing-attribute]
+    batch = _first(loader)
+    found = experiment.model.size_of(batch)
+    if found != size:
+        raise ValueError(f"{type(data).__name__}.test_dataloader_at({size}) gives batches of size {found}")
+    try:
+        model = _fitting(experiment.model, batch, size, unit)
+    except _REFUSALS as error:
+        print(f"{prefix} left out: {_line(error)}", file=sys.stderr, flush=True)
+        return {}
+    try:
+        results = experiment.trainer.test(model, dataloaders=loader, verbose=False)
+    except MisconfigurationException as error:
+        raise ValueError(_line(error)) from error
+    metrics = {name.removeprefix(TEST): value for result in results for name, value in result.items()}
+    print(f"{prefix} {', '.join(f'{k} {v:.4f}' for k, v in metrics.items())}", file=sys.stderr, flush=True)
+    return metrics
+
+
+@torch.no_grad()
+def _fitting(task: Task, batch: Any, size: int, unit: Unit | None) -> Task:
+    """A copy of the task that takes the batch, prepared for its size where it does not take it as it is."""
+    model = copy.deepcopy(task).eval()
+    try:
+        model.check_batch(batch)
+        return model
+    except _REFUSALS as error:
+        reason = _line(error)
+    try:
+        model.prepare_for_size(size, unit)
+        model.check_batch(batch)
+    except _REFUSALS as error:
+        raise ValueError("; ".join(dict.fromkeys((reason, _line(error))))) from error
+    return model
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
