@@ -115,8 +115,8 @@ class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
             "resnet10t is not supported: it is none of the vision transformers",
         ),
         (
-            lambda: timm.create_model("beit_base_patch16_224", depth=1),
-            r"beit_base.* nearest supported model is '",
+            lambda: timm.create_model("mixer_s32_224"),
+            r"mixer_s32.* nearest supported model is '",
         ),
         (lambda: small("vit_huge_patch14_xp_224"), "attend by ParallelScalingBlock.*nearest supported model is 'vit_"),
         (lambda: small("vit_dwee_patch16_reg1_gap_256"), "attend by DiffAttention"),

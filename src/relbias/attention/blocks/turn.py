@@ -44,8 +44,8 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
 def turned(call: Call) -> tuple[Tensor, Tensor]:
     """Q and k turned by the rotation, if there is one; as `call.rotated()`, and several times faster."""
     rotation = call.terms.rotation
-    if rotation is None or _learned(rotation):
-        return call.rotated()
+    if rotation is None or type(rotation) is not Rotation or _learned(rotation):
+        return call.rotated()  # of a subclass only its `rotate` is known
     q_factors = _cos_sin(rotation, rotation.q_angles, call.dtype)
     same = rotation.k_angles is rotation.q_angles
     k_factors = q_factors if same else _cos_sin(rotation, rotation.k_angles, call.dtype)

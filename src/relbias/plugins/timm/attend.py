@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relbias.attention import relative_attention
+from relbias.plugins.timm.host_rotation import HostTurn, with_host_turn
 from relbias.terms import Terms
 
 
@@ -19,31 +22,37 @@ def attend(
     x: Tensor,
     index: Any,
     *,
+    turn: HostTurn | None = None,
     bias: Tensor | None = None,
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | Tensor | None = None,
     normalize: bool = False,
+    unfused: bool = False,
 ) -> Tensor:
     """Attention with the terms of a module's encoding, computed as the host would, so that numbers do not change.
 
     Args:
         module: of timm, with `encoding`, `fused_attn`, `attn_drop` and `training`.
-        q: (B, H, N, D), normalised and turned as the host does.
+        q: (B, H, N, D), normalised as the host does, not turned.
         k: (B, H or fewer, N, D), likewise.
         v: (B, H or fewer, N, D).
         x: (B, N, C), the input of the layer.
         index: of this call.
+        turn: how the host turns q and k, if it does.
         bias: the host's own bias, broadcasting to (B, H, N, N). It is added to the logits before the mask.
         attn_mask: the host's own mask.
         is_causal: as in `relative_attention`.
         scale: as in `relative_attention`.
         normalize: as in `relative_attention`.
+        unfused: whether the host gives torch's attention shapes with which it takes its plain kernel.
 
     Returns:
         (B, H, N, D).
     """
     terms = module.encoding(index, x=x, attention=module)
+    if turn is not None:
+        terms = with_host_turn(terms, turn, tokens=q.shape[2], head_dim=q.shape[3])
     if bias is not None:
         terms = terms + Terms(b=bias)
     dropout_p = module.attn_drop.p if module.training else 0.0
@@ -54,15 +63,16 @@ def attend(
         # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do, and with
         # dropout there are none.
         implementation = "auto" if torch.is_grad_enabled() or dropout_p else "folded"
-    return relative_attention(
-        q,
-        k,
-        v,
-        terms,
-        attn_mask=attn_mask,
-        is_causal=is_causal,
-        dropout_p=dropout_p,
-        scale=scale,
-        normalize=normalize,
-        implementation=implementation,
-    )
+    with sdpa_kernel(SDPBackend.MATH) if unfused and not torch.is_grad_enabled() else nullcontext():
+        return relative_attention(
+            q,
+            k,
+            v,
+            terms,
+            attn_mask=attn_mask,
+            is_causal=is_causal,
+            dropout_p=dropout_p,
+            scale=scale,
+            normalize=normalize,
+            implementation=implementation,
+        )

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+from typing import Any
 
 from torch import nn
 
 from relbias._extras import extra
-from relbias.plugins.timm import swin_transformer, vision_transformer
+from relbias.plugins.timm import (
+    beit,
+    eva,
+    naflexvit,
+    swin_transformer,
+    vision_transformer,
+)
 from relbias.plugins.timm.host import Host
 
 with extra("vision"):
     import timm
 
-_FAMILIES = (
+_FAMILIES: tuple[Any, ...] = (
+    beit,
+    eva,
+    naflexvit,
     swin_transformer,
     vision_transformer,
 )
-
 HOSTS: dict[type[nn.Module], Host] = {host.root: host for family in _FAMILIES for host in family.HOSTS}
 """The host of each class of models."""
 

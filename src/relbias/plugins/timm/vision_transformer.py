@@ -63,10 +63,20 @@ class AttachedVisionTransformerDistilled(BindsImageGrid, VisionTransformerDistil
 
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
-    """The attention modules of the blocks."""
+    """The attention modules of the blocks of a model whose embedding tells the grid."""
     if not isinstance(root.patch_embed, (PatchEmbed, HybridEmbed)):
         embedding = type(root.patch_embed).__name__
         raise UnsupportedError(f"its patch embedding is a {embedding}, neither a PatchEmbed nor a HybridEmbed")
+    return block_sites(root, grid)
+
+
+def block_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
+    """The attention modules of the blocks.
+
+    Args:
+        root: with `blocks` and `num_prefix_tokens`.
+        grid: (height, width), in patches.
+    """
     relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
     sites = []
     for block in root.blocks:

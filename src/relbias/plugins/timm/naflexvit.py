@@ -1,0 +1,65 @@
+"""timm's NaFlexVit, which takes images, or batches of patches with their places in images of several sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from relbias._extras import extra
+from relbias.plugins.binding import bind, bind_children
+from relbias.plugins.grids import SomePatches
+from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.patch_dropout import drops_patches, telling
+from relbias.plugins.timm.vision_transformer import block_sites
+
+with extra("vision"):
+    from timm.models.naflexvit import NaFlexVit
+
+
+class AttachedNaFlexVit(NaFlexVit):
+    """A NaFlexVit that binds the grid of its image, or the places of its patches."""
+
+    host_class = NaFlexVit
+
+    def forward_features(self, patches: Tensor, patch_coord: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As in timm; patches is (B, C, height, width), in pixels, or (B, N, ...) at patch_coord, (B, N, 2), (y, x)."""
+        grid = self._grid(patches, patch_coord)
+        with bind(grid):
+            return super(AttachedNaFlexVit, self._bound(grid)).forward_features(patches, patch_coord, *args, **kwargs)
+
+    def forward_intermediates(self, x: Tensor | dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """As in timm; x is an image, patches, or a mapping of patches and their places."""
+        patches, patch_coord = (x["patches"], x["patch_coord"]) if isinstance(x, dict) else (x, None)
+        grid = self._grid(patches, kwargs.get("patch_coord") if patch_coord is None else patch_coord)
+        with bind(grid):
+            return super(AttachedNaFlexVit, self._bound(grid)).forward_intermediates(x, *args, **kwargs)
+
+    def _grid(self, patches: Tensor, places: Tensor | None) -> Any:
+        if places is None:
+            grid = self.embeds.dynamic_feat_size((patches.shape[-2], patches.shape[-1]))
+            return SomePatches(*grid) if drops_patches(self) else grid
+        # The smallest grid that holds every image of the batch; padding lies at its first patch and is masked.
+        height, width = (places.amax(dim=(0, 1)) + 1).tolist()
+        return SomePatches(height, width, places[..., 0] * width + places[..., 1])
+
+    def _bound(self, grid: Any) -> Any:
+        return bind_children(self, "blocks", grid) if self.grad_checkpointing else self
+
+
+def own_grid(root: Any) -> tuple[int, int]:
+    """That of the model's position embedding, or of the images it was made for."""
+    if root.embeds.pos_embed_grid_size is not None:
+        return root.embeds.pos_embed_grid_size
+    return root.embeds.dynamic_feat_size(root.pretrained_cfg["input_size"][-2:])
+
+
+HOSTS = [
+    Host(
+        root=NaFlexVit,
+        modules=("naflexvit",),
+        sites=block_sites,
+        classes=lambda root: {root: AttachedNaFlexVit, **telling(root)},
+        grid=own_grid,
+    )
+]
