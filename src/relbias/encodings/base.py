@@ -213,6 +213,9 @@ class Encoding(nn.Module, ABC):
         Called by `zero_`, and by a layer without scale="paper".
         """
 
+    def __prepare_scriptable__(self) -> None:
+        raise ValueError("torch.jit.script cannot compile encodings; use torch.compile or torch.export")
+
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, head_dim={self.head_dim}, relation={self.relation}"
 

@@ -6,41 +6,18 @@ else about it stays what it was: parameters and their names, hooks, mode, device
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.encodings import Encoding, EncodingSpec
+from relbias.plugins.sites import Site, build, is_conditional, places
 from relbias.relations import Relation
 
 _SETTINGS = "relbias_settings"
-
-
-@dataclass(frozen=True)
-class Site:
-    """An attention module of a host.
-
-    Args:
-        module: the attention module.
-        swapped: the class that takes the place of the module's class, a subclass of it whose attribute `host_class`
-            is the module's class; it finds its encoding at `self.encoding`.
-        num_heads: H.
-        head_dim: D.
-        weight: a parameter that tells the dtype and device of the encoding.
-        relation: of the tokens that meet in it.
-    """
-
-    module: nn.Module
-    swapped: type[nn.Module]
-    num_heads: int
-    head_dim: int
-    weight: Tensor
-    relation: Relation
 
 
 def attach(
@@ -53,6 +30,7 @@ def attach(
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
     shared: bool = False,
+    tokens: Site | None = None,
 ) -> None:
     """Give every site an encoding that adds nothing until it is trained.
 
@@ -61,36 +39,34 @@ def attach(
     Args:
         root: the module that holds the sites.
         sites: where.
-        encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all.
+        encoding: as in `create_encoding`; one encoding per site, but an encoding already built is shared by all. A
+            conditional one, which is applied to tokens, goes to the site of tokens alone, also out of a mapping.
         trial_index: gives some index for an encoding, to see that it can be called before anything is changed. It
             is called with it, an input of zeros and the site's module.
         classes: of other modules that change their class, such as the root, the new ones, like `Site.swapped`.
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
         shared: whether sites that are alike (heads, head size, relation) share an encoding.
+        tokens: the module whose output a conditional encoding is applied to, with H D its size; None if the host has
+            no such place.
 
     Raises:
         ValueError: there is an encoding already, or this one cannot be built, start at zero, or sit in attention.
     """
     check_free(root)
-    # A built encoding is given a copy for the trial, so that a refusal leaves it as it was too.
-    trial = copy.deepcopy(encoding) if isinstance(encoding, Encoding) else encoding
-    built = []
-    alike: dict[Any, Encoding] = {}
-    for site in sites:
-        key = (site.num_heads, site.head_dim, site.relation) if shared else site
-        if key not in alike:
-            alike[key] = create_encoding(trial, site.num_heads, site.head_dim, site.relation, **options)
-        built.append(alike[key])
-    for candidate, site in zip(built, sites, strict=True):
-        check(candidate, site.relation)
-        candidate.zero_()
-        candidate.to(device=site.weight.device, dtype=site.weight.dtype)
-        _try(candidate, site, trial_index(candidate))
+    placed: list[tuple[Site, Encoding]] = []
+    for spec, where in places(encoding, sites, tokens):
+        built = build(spec, where, options, shared)
+        for site, candidate in zip(where, built, strict=True):
+            check(candidate, site.relation, tokens=site is tokens)
+            candidate.zero_()
+            candidate.to(device=site.weight.device, dtype=site.weight.dtype)
+            _try(candidate, site, trial_index(candidate))
+        placed += zip(where, built, strict=True)
     if isinstance(encoding, Encoding):
         encoding.zero_()
-        built = [encoding] * len(sites)
-    for site, new in zip(sites, built, strict=True):
+        placed = [(site, encoding) for site, _ in placed]
+    for site, new in placed:
         site.module.encoding = new.to(device=site.weight.device, dtype=site.weight.dtype).train(site.module.training)
         site.module.__class__ = site.swapped
     for module, swapped in classes.items():
@@ -160,15 +136,20 @@ def encodings(root: nn.Module) -> list[Encoding]:
     return list({id(encoding): encoding for encoding in found}.values())
 
 
-def check(encoding: Encoding, relation: Relation) -> None:
+def check(encoding: Encoding, relation: Relation, *, tokens: bool = False) -> None:
     """Refuse an encoding that cannot sit in attention, or an already built one over another kind of relation.
 
     Of the relation given, the class and the number of prefix tokens count; the size is the encoding's own.
 
+    Args:
+        encoding: built.
+        relation: of the host's tokens.
+        tokens: whether the place is not in attention but one where a conditional encoding is applied to tokens.
+
     Raises:
         ValueError: says what is wrong.
     """
-    if hasattr(encoding, "embed"):
+    if hasattr(encoding, "embed") and not (tokens and is_conditional(type(encoding))):
         raise ValueError(f"{encoding.label} is applied at the input, not in attention, and cannot be attached")
     own = encoding.relation
     for given in own.values() if isinstance(own, Mapping) else (own,):

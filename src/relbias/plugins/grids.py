@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from relbias.attention.observe import in_backward
@@ -46,9 +47,10 @@ def index_of_call(encoding: Encoding, tokens: int, from_call: bool) -> Any:
         An index, or for a sum of encodings a mapping of them.
 
     Raises:
-        ValueError: N does not fit the grid, the grid is larger than a table, or a block that was checkpointed on its
-            own is recomputed, when the grid of its call is not known any more.
+        ValueError: N does not fit the grid, the grid is larger than a table, a block that was checkpointed on its
+            own is recomputed, when the grid of its call is not known any more, or the call is being traced.
     """
+    refuse_tracing(tokens)
     grid = bound() if from_call else None
     if from_call and grid is None and in_backward():
         raise ValueError(
@@ -68,6 +70,23 @@ def index_of_call(encoding: Encoding, tokens: int, from_call: bool) -> Any:
             + ("" if from_call and bound() is not None else "; the grid is known inside the model's forward only")
         )
     return index
+
+
+def refuse_tracing(traced: Any) -> None:
+    """Refuse to be traced by what records a call of one size as that of every size.
+
+    Args:
+        traced: of the call; a tensor or one of its sizes.
+
+    Raises:
+        ValueError: torch.jit.trace or torch.fx is tracing.
+    """
+    if torch.jit.is_tracing() or isinstance(traced, torch.fx.Proxy):
+        how = "torch.jit.trace" if torch.jit.is_tracing() else "torch.fx"
+        raise ValueError(
+            f"{how} cannot trace an attached model, whose grid comes with each call; use torch.export or "
+            "torch.compile, forward_intermediates for features, relbias.capture for attention, or detach first"
+        )
 
 
 def as_grid(grid: Any) -> tuple[int, int]:

@@ -11,10 +11,14 @@ def images():
     return torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize("encoding", ["table", "shaw", "rope_axial"])
-def test_compile_and_export(make_vit, train, images, encoding):
+@pytest.mark.parametrize(
+    ("encoding", "drop_positions"),
+    [("table", False), ("shaw", False), ("rope_axial", False), ({"a": "cpe", "b": "table"}, True)],
+    ids=str,
+)
+def test_compile_and_export(make_vit, train, images, encoding, drop_positions):
     model = make_vit(depth=1)
-    attach(model, encoding)
+    attach(model, encoding, drop_positions=drop_positions)
     train(model)
     wanted = model(images)
     torch._dynamo.reset()
@@ -26,7 +30,7 @@ def test_compile_and_export(make_vit, train, images, encoding):
 
 def test_compiled_model_follows_the_grid_under_checkpointing(make_vit, train):
     model = make_vit(depth=1, dynamic_img_size=True)
-    attach(model, "table", grid=(6, 6))
+    attach(model, "table", grid=(6, 6), drop_positions=True)
     train(model)
     torch._dynamo.reset()
     wanted, found = [], []

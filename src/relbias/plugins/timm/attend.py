@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relbias.attention import relative_attention
+from relbias.plugins.grids import refuse_tracing
 from relbias.plugins.timm.host_rotation import HostTurn, with_host_turn
 from relbias.terms import Terms
 
@@ -49,7 +50,11 @@ def attend(
 
     Returns:
         (B, H, N, D).
+
+    Raises:
+        ValueError: torch.jit.trace or torch.fx is tracing.
     """
+    refuse_tracing(q)
     terms = module.encoding(index, x=x, attention=module)
     if turn is not None:
         terms = with_host_turn(terms, turn, tokens=q.shape[2], head_dim=q.shape[3])

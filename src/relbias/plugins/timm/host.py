@@ -30,6 +30,10 @@ class Host:
         sites: the attention modules of a model, each with its relation, for a grid (height, width) in patches. It is
             called before and after `attach`, so it knows modules by `is_exactly`. Raises UnsupportedError.
         classes: the modules other than the sites that change their class, and the new classes.
+        tokens: where an encoding that is applied to tokens (cpe) goes, for a grid: the first block, after which its
+            encoding sees the tokens. Raises UnsupportedError. None where a family has no such place.
+        positions: the names of the parameters that hold absolute positions, where a model has them. Their modules
+            call their own class on `positions.without_positions(self)`.
         grid: a model's own grid; its first, where deeper layers have coarser ones; that of a window, where it attends
             in windows.
         refused: architectures of these files that are not supported, as patterns with the wildcards * and ?.
@@ -39,6 +43,8 @@ class Host:
     modules: tuple[str, ...]
     sites: Callable[[Any, tuple[int, int]], list[Site]]
     classes: Callable[[Any], Mapping[nn.Module, type[nn.Module]]] = lambda root: {}
+    tokens: Callable[[Any, tuple[int, int]], Site] | None = None
+    positions: tuple[str, ...] = ()
     grid: Callable[[Any], tuple[int, int]] = own_grid
     refused: tuple[str, ...] = ()
 

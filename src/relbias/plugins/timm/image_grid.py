@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from relbias._extras import extra
 from relbias.plugins.binding import bind, bind_children, bound
 from relbias.plugins.grids import SomePatches
 from relbias.plugins.timm.patch_dropout import drops_patches
+from relbias.plugins.timm.positions import without_positions
+from relbias.plugins.timm.root import AttachedModel
 
 with extra("vision"):
     from timm.layers import HybridEmbed, nchw_to
 
 
-class BindsImageGrid:
-    """Binds the grid in the two methods that every way into a model leads through.
+class BindsImageGrid(AttachedModel):
+    """Binds the grid in the two methods that every way into a model leads through, and leaves out dropped positions.
 
     Of a model with `patch_embed`, `blocks` and `grad_checkpointing`; the model's own class is the next base.
     """
@@ -49,8 +51,8 @@ class BindsImageGrid:
         return SomePatches(*grid) if corrected or drops_patches(self) else grid
 
     def _bound(self, grid: Any) -> Any:
-        model: Any = self
-        return bind_children(model, "blocks", grid) if self.grad_checkpointing else self
+        model: Any = without_positions(cast(nn.Module, self))
+        return bind_children(model, "blocks", grid) if self.grad_checkpointing else model
 
 
 class AttachedHybridEmbed(HybridEmbed):

@@ -12,6 +12,8 @@ from relbias.encodings import Encoding, EncodingSpec, create_encoding
 from relbias.encodings.resize import Unit
 from relbias.plugins import engine
 from relbias.plugins.grids import as_grid, resize_encodings
+from relbias.plugins.sites import wants_tokens
+from relbias.plugins.timm import positions
 from relbias.plugins.timm.host import Host, UnsupportedError
 from relbias.plugins.timm.hosts import architectures, find, refusal
 from relbias.plugins.timm.vision_transformer import FixedGridAttention
@@ -24,6 +26,7 @@ def attach(
     *,
     grid: tuple[int, int] | None = None,
     shared: bool = False,
+    drop_positions: bool = False,
     **options: Any,
 ) -> None:
     """Give every attention layer of a timm vision transformer a relative encoding, in place.
@@ -38,15 +41,18 @@ def attach(
             features_only=True.
         encoding: a name, a mapping of names whose terms are summed, a callable that is given (num_heads, head_dim,
             relation), built once per layer; or an encoding already built, which is set to zero and shared by all
-            layers. Over a `Grid`.
+            layers. Over a `Grid`. "cpe", also in a mapping, is built once and applied to the tokens after the first
+            block, where its authors found it best.
         grid: (height, width) of the tables, in patches; the model's own grid by default. Of a model whose layers have
             several grids it is the first, and of one that attends in windows that of a window.
         shared: whether layers that are alike (heads, head size, grid) share an encoding; each has its own by default.
+        drop_positions: whether the model's own absolute positions are left out, which changes the output. Their
+            parameters keep their values and places in the state dict, frozen, until `detach`.
         **options: of the encoding.
 
     Raises:
-        ValueError: the model is not supported (the message names the nearest that is), has an encoding already, or
-            the encoding does not suit it. The model is then as it was.
+        ValueError: the model is not supported (the message names the nearest that is), has an encoding already, has
+            no absolute positions to drop, or the encoding does not suit it. The model is then as it was.
 
     Example:
         >>> import timm
@@ -58,17 +64,24 @@ def attach(
     root, host = find(model)
     engine.check_free(root)
     size = as_grid(host.grid(root) if grid is None else grid)
+    dropped = positions.find(root, host.positions) if drop_positions else []
+    if drop_positions and not dropped:
+        raise refusal(root, "it has no absolute positions to drop; attach without drop_positions")
+    choices = {"shared": shared, "drop_positions": drop_positions}
     sites, classes = _described(root, host, size)
+    tokens = _tokens(root, host, size) if wants_tokens(encoding) else None
     engine.attach(
         root,
         sites,
         encoding,
         trial_index=lambda candidate: candidate.grid_index(1, 1),
         classes=classes,
-        settings={"grid": size} | ({"shared": True} if shared else {}),
+        settings={"grid": size} | {name: True for name, chosen in choices.items() if chosen},
         options=options,
         shared=shared,
+        tokens=tokens,
     )
+    positions.drop(root, dropped)
 
 
 def detach(model: nn.Module) -> None:
@@ -80,7 +93,9 @@ def detach(model: nn.Module) -> None:
     Raises:
         ValueError: nothing is attached.
     """
-    engine.detach(find(model)[0])
+    root, _ = find(model)
+    engine.detach(root)
+    positions.restore(root)
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
@@ -134,10 +149,13 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
     sites, _ = _described(root, host, grid)
     grids: dict[Any, tuple[int, int]] = {}
     for site in sites:  # layers that share an encoding may have different grids: it takes the largest
-        module: Any = site.module
+        attached = site.module._modules.get("encoding")
         relation: Any = site.relation
-        height, width = grids.get(module.encoding, (1, 1))
-        grids[module.encoding] = max(height, relation.height), max(width, relation.width)
+        if attached is not None:
+            height, width = grids.get(attached, (1, 1))
+            grids[attached] = max(height, relation.height), max(width, relation.width)
+    for attached in engine.encodings(root):
+        grids.setdefault(attached, grid)  # that of tokens is at no site
     resize_encodings(grids, unit)
     engine.update_settings(root, grid=grid)
 
@@ -197,5 +215,12 @@ def _described(
 ) -> tuple[list[engine.Site], Mapping[nn.Module, type[nn.Module]]]:
     try:
         return host.sites(root, grid), host.classes(root)
+    except UnsupportedError as error:
+        raise refusal(root, str(error)) from None
+
+
+def _tokens(root: nn.Module, host: Host, grid: tuple[int, int]) -> engine.Site | None:
+    try:
+        return None if host.tokens is None else host.tokens(root, grid)
     except UnsupportedError as error:
         raise refusal(root, str(error)) from None

@@ -14,12 +14,13 @@ from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
 from relbias.plugins.timm.image_grid import AttachedHybridEmbed, BindsImageGrid
 from relbias.plugins.timm.patch_dropout import telling
+from relbias.plugins.timm.tokens import EncodesTokens
 from relbias.relations import Grid
 
 with extra("vision"):
     from timm.layers import Attention, HybridEmbed, PatchEmbed
     from timm.models.deit import VisionTransformerDistilled
-    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer import Block, ParallelThingsBlock, ResPostBlock, VisionTransformer
 
 
 class RelativeAttention(Attention):
@@ -62,6 +63,27 @@ class AttachedVisionTransformerDistilled(BindsImageGrid, VisionTransformerDistil
     host_class = VisionTransformerDistilled
 
 
+class EncodedBlock(EncodesTokens, Block):
+    """A Block with an encoding of its tokens."""
+
+    host_class = Block
+
+
+class EncodedResPostBlock(EncodesTokens, ResPostBlock):
+    """A ResPostBlock with an encoding of its tokens."""
+
+    host_class = ResPostBlock
+
+
+class EncodedParallelThingsBlock(EncodesTokens, ParallelThingsBlock):
+    """A ParallelThingsBlock with an encoding of its tokens."""
+
+    host_class = ParallelThingsBlock
+
+
+_ENCODED = {cls.host_class: cls for cls in (EncodedBlock, EncodedResPostBlock, EncodedParallelThingsBlock)}
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention modules of the blocks of a model whose embedding tells the grid."""
     if not isinstance(root.patch_embed, (PatchEmbed, HybridEmbed)):
@@ -94,6 +116,17 @@ def block_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     return sites
 
 
+def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
+    """The first block."""
+    if telling(root):
+        raise UnsupportedError("its patch dropout leaves holes in the grid; create it with patch_drop_rate=0")
+    block, heads = root.blocks[0], find_sites(root, grid)[0].num_heads
+    if type(block) not in _ENCODED:
+        raise UnsupportedError(f"its first block is a {type(block).__name__}")
+    relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
+    return Site(block, _ENCODED[type(block)], heads, root.embed_dim // heads, next(block.parameters()), relation)
+
+
 def _classes(root: Any) -> dict[nn.Module, type[nn.Module]]:
     """The model itself, and the layers that have to say which patches there are."""
     classes: dict[nn.Module, type[nn.Module]] = {root: AttachedVisionTransformer, **telling(root)}
@@ -111,6 +144,8 @@ HOSTS = [
         modules=("vision_transformer", "vision_transformer_hybrid", "vitamin", "deit"),
         sites=find_sites,
         classes=_classes,
+        tokens=find_tokens,
+        positions=("pos_embed",),
         refused=_REFUSED,
     ),
     Host(
@@ -118,5 +153,7 @@ HOSTS = [
         modules=("deit",),
         sites=find_sites,
         classes=lambda root: {root: AttachedVisionTransformerDistilled, **telling(root)},
+        tokens=find_tokens,
+        positions=("pos_embed",),
     ),
 ]
