@@ -222,3 +222,52 @@ def test_what_goes_by_diagonals_is_neither_gathered_nor_scattered(name, monkeypa
     assert not names & {"gather", "scatter_add", "scatter_add_", "scatter", "index", "index_put", "index_put_"}
     assert "baddbmm_" in names
     assert not names & {"exp", "exp_", "_softmax"}
+
+
+def test_a_bias_shared_by_the_batch_is_made_once_for_it(monkeypatch):
+    """Forward and backward over a grid, an item at a time: what is as large as the logits of an item is counted."""
+    item = 2 * 65 * 65
+    monkeypatch.setattr(blockwise, "_LOGITS_PER_BLOCK", 4 * item)
+    grid = rb.relations.Grid(8, 8, prefix_tokens=1)
+    encoding = rb.create_encoding("table", 2, 4, grid)
+    q, k, v = torch.randn(3, 4, 2, 65, 4).requires_grad_().unbind()
+    with Allocations() as seen:
+        out = rb.relative_attention(q, k, v, encoding(grid()), implementation="blockwise")
+        out.backward(torch.ones_like(out))
+    assert max(seen.sizes) < 1.1 * item
+    # The bias, twice; the weights and their gradient, which all items share; the sum of the gradients over the items.
+    assert len([size for size in seen.sizes if size >= item]) == 5
+    assert "index_select" in seen.names
+    assert not seen.names & {"gather", "index"}
+
+
+@pytest.mark.parametrize("scale", [0.3, torch.tensor([0.3, 0.4, 0.5, 0.6])], ids=["one", "per head"])
+@pytest.mark.parametrize("names", [(), ("b",), ("K",), ("K", "w"), ("u",), ("K", "u"), ("Q",), ("Q", "u", "K")])
+@pytest.mark.parametrize("rotated", [False, True])
+def test_the_scale_is_in_every_product_once(draw, names, scale, rotated):
+    q, k, v = draw(B, H, N, 4), draw(B, H, N, 4), draw(B, H, N, 4)
+    values = {"b": draw(H, 5), "K": draw(1, 5, 4), "Q": draw(H, 5, 4), "u": draw(H, 4), "w": draw(1, 4)}
+    terms = rb.Terms(**{name: values[name] for name in names}, index=Sequence(2)(N))
+    if rotated:
+        terms = terms + rb.create_encoding("rope", H, 4)(Sequence()(N))
+    wanted = [q, k, v, *(values[name] for name in names)]
+    scale = scale.double() if isinstance(scale, torch.Tensor) else scale
+    both = []
+    for name in ("blockwise", "reference"):
+        out = rb.relative_attention(q, k, v, terms, scale=scale, implementation=name)
+        both.append([out, *torch.autograd.grad(out.sin().sum(), wanted)])
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+
+
+def test_views_are_read_where_they_lie(draw):
+    """Queries, keys and values that are parts of one projection, and a gradient that is the same everywhere."""
+    leaf = draw(B, N, 3, H, D)
+    index = Sequence(2)(N)
+    table = draw(H, 5)
+    both = []
+    for name in ("blockwise", "reference"):
+        q, k, v = leaf.permute(2, 0, 3, 1, 4).unbind()
+        k = k.mT.contiguous().mT
+        out = rb.relative_attention(q, k, v, rb.Terms(b=table, index=index), implementation=name)
+        both.append([out, *torch.autograd.grad(out.sum(), [leaf, table])])
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)

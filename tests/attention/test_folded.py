@@ -102,3 +102,20 @@ def test_a_trained_mask(device, dtype, trained, masks):
     tolerance = 1e-3 if dtype == torch.float32 else 5e-2
     for mine, exact in zip(results["folded"], results["reference"], strict=True):
         assert (mine.double() - exact.double()).abs().max() <= tolerance * exact.double().abs().max().clamp(min=1.0)
+
+
+@pytest.mark.parametrize(("least", "looked_at"), [(0.0, 0), (-torch.inf, 1), (torch.nan, 1)])
+def test_rows_are_looked_at_where_a_key_may_be_hidden(least, looked_at, monkeypatch):
+    """A mask without -inf is given to torch as it is, without a copy."""
+    calls, rows = [], folded.empty_rows
+    monkeypatch.setattr(folded, "empty_rows", lambda mask: calls.append(1) or rows(mask))
+    q, k, v = torch.randn(3, B, H, N, D).unbind()
+    table = torch.randn(H, 7)
+    table[0, 3] = least  # only the diagonal, so that no row is empty
+    padding = torch.zeros(B, N, dtype=torch.bool)
+    padding[1] = least == -torch.inf
+    masks = {"key_padding_mask": padding} if least == -torch.inf else {}
+    terms = rb.Terms(b=table, index=Sequence(3)(N))
+    both = [rb.relative_attention(q, k, v, terms, implementation=i, **masks) for i in ("folded", "reference")]
+    assert len(calls) == looked_at
+    torch.testing.assert_close(*both, equal_nan=True)

@@ -139,6 +139,40 @@ def test_a_batch_of_codes_makes_a_mask_per_item(monkeypatch):
     assert rb.explain(q, k, v, terms).chosen == "blockwise"
 
 
+@pytest.mark.parametrize(
+    ("name", "trained", "chosen"),
+    [
+        ("b", "b", "blockwise"),
+        ("b", "q", "folded"),
+        ("dense", "b", "blockwise"),
+        ("K", "K", "blockwise"),
+        ("K", "q", "blockwise"),
+        ("Q", "q", "folded"),
+        ("Q", "k", "blockwise"),
+        ("u", "k", "blockwise"),
+        ("u", "u", "blockwise"),
+        ("rotation", "q", "folded"),
+        ("b", "dropout", "folded"),  # goes block by block through autograd
+        ("nothing", "mask", "blockwise"),
+    ],
+)
+def test_auto_leaves_a_trained_mask_to_blockwise_on_the_cpu(monkeypatch, name, trained, chosen):
+    q, k, v = qkv()
+    terms, mask = term(name), torch.zeros(N, N)
+    tensors = {"q": q, "k": k, "mask": mask, "dropout": terms.entries[0].b if terms.entries else None}
+    tensor = tensors[trained] if trained in tensors else getattr(terms.entries[0], trained)
+    tensor.requires_grad_()
+    arguments = {"mask": {"attn_mask": mask}, "dropout": {"dropout_p": 0.1}}.get(trained, {})
+    assert rb.explain(q, k, v, terms, **arguments).chosen == "folded"  # so small a one costs less than a block
+    monkeypatch.setattr(functional, "_MOST_TRAINED", B * H * N * N - 1)
+    explanation = rb.explain(q, k, v, terms, **arguments)
+    assert explanation.chosen == chosen
+    if chosen == "blockwise":
+        assert explanation.reasons["folded"].startswith("its mask would be trained")
+    with torch.no_grad():
+        assert rb.explain(q, k, v, terms, **arguments).chosen == "folded"
+
+
 def test_auto_computes_what_it_explains(monkeypatch):
     q, k, v = qkv()
     called = []

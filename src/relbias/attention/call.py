@@ -94,6 +94,11 @@ class Call:
 
     def converted(self, dtype: torch.dtype) -> Call:
         """The call with q, k, v and the tensors of the terms in a dtype; angles and functions keep theirs."""
+        tensors = [self.q, self.k, self.v]
+        for entry in self.terms.entries:
+            tensors.extend(_tensors(entry).values())
+        if all(tensor.dtype == dtype for tensor in tensors):
+            return self
         entries = (_convert(entry, dtype) for entry in self.terms.entries)
         terms = Terms.of(*entries)
         return replace(self, q=self.q.to(dtype), k=self.k.to(dtype), v=self.v.to(dtype), terms=terms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 
 import torch
@@ -13,6 +14,7 @@ from relbias.attention.implementation import Implementation, in_transform
 from relbias.attention.lookup import added_rows, value_rows
 from relbias.attention.masks import empty_rows, hide
 from relbias.relations.base import ALL_ROWS
+from relbias.relations.kept import plain_numbers
 
 scaled_dot_product_attention = torch.nn.functional.scaled_dot_product_attention
 
@@ -57,7 +59,7 @@ class Folded(Implementation):
                 out = _plus_values(out, call, hide((q * scale) @ k.mT, allowed).softmax(-1))
             return out.to(dtype), None
         empty = None
-        if call.may_hide:
+        if call.may_hide and _may_hide(mask):
             # A query without keys: let it see all of them, then discard what it got.
             boolean = mask.dtype == torch.bool
             empty = ~mask.any(dim=-1, keepdim=True) if boolean else empty_rows(mask)
@@ -85,6 +87,13 @@ def _plus_values(out: Tensor, call: Call, weights: Tensor) -> Tensor:
         if entry.V is not None:
             out = out + value_rows(entry.V, entry, weights, ALL_ROWS)
     return out
+
+
+def _may_hide(mask: Tensor) -> bool:
+    """Whether a mask can hide a key: on CPU it is looked at, which is cheaper than the copies without empty rows."""
+    if mask.dtype == torch.bool or mask.device.type != "cpu" or not plain_numbers(mask.device):
+        return True
+    return not bool(mask.detach().amin() > -math.inf)
 
 
 def _backends(device: str, mask_is_trained: bool, others_are_trained: bool) -> list[SDPBackend]:

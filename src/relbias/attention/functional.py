@@ -30,6 +30,8 @@ _LARGEST_MASK = 2**20
 is faster from there on."""
 _LARGEST_MASK_ELSEWHERE = 2**24
 """The same on other devices, and where `blockwise` goes through autograd, so that only its memory speaks for it."""
+_MOST_TRAINED = 2**18
+"""Up to how many logits "auto" takes a trained mask on CPU, where torch keeps all of them: a block costs some time."""
 
 _NEVER_COMPILES = '"auto" never compiles; name it to have it'
 
@@ -60,15 +62,16 @@ def list_implementations() -> list[str]:
     return list(IMPLEMENTATIONS)
 
 
-def _explain(call: Call, implementation: str) -> Explanation:
+def _choose(call: Call, implementation: str) -> tuple[str, dict[str, str]]:
+    """The name of the implementation, and why those before it were not chosen."""
     if implementation == "auto":
         reasons: dict[str, str] = {}
         for name, candidate in IMPLEMENTATIONS.items():
             reason = candidate.refusal(call) or (_NEVER_COMPILES if candidate.compiles else None)
-            if reason is None and name == "folded" and known_to_be(_mask_size(call) > _largest_mask(call)):
-                reason = f"its mask or weights would have {_mask_size(call)} numbers, more than {_largest_mask(call)}"
+            if reason is None and name == "folded":
+                reason = _against_a_mask(call)
             if reason is None:
-                return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}, auto=True))
+                return name, reasons
             reasons[name] = reason
     if implementation not in IMPLEMENTATIONS:
         names = ["auto", *IMPLEMENTATIONS]
@@ -76,7 +79,14 @@ def _explain(call: Call, implementation: str) -> Explanation:
     reason = IMPLEMENTATIONS[implementation].refusal(call)
     if reason is not None:
         raise ValueError(f"implementation={implementation!r} cannot compute this: {reason}; use 'auto' or 'reference'")
-    return Explanation(implementation, _others(call, f"{implementation} was asked for", {implementation}))
+    return implementation, {}
+
+
+def _explain(call: Call, implementation: str) -> Explanation:
+    name, reasons = _choose(call, implementation)
+    if implementation == "auto":
+        return Explanation(name, reasons | _others(call, f"{name} comes first", {*reasons, name}, auto=True))
+    return Explanation(name, _others(call, f"{name} was asked for", {name}))
 
 
 def _others(call: Call, reason: str, known: set[str], *, auto: bool = False) -> dict[str, str]:
@@ -88,10 +98,27 @@ def _others(call: Call, reason: str, known: set[str], *, auto: bool = False) -> 
     }
 
 
-def _largest_mask(call: Call) -> int:
-    """Up to how many numbers the mask of `folded`, or its weights, may have."""
+def _against_a_mask(call: Call) -> str | None:
+    """Why "auto" does not take `folded`; None if it does."""
     fast = call.q.device.type == "cpu" and has_own_backward(call)
-    return _LARGEST_MASK if fast else _LARGEST_MASK_ELSEWHERE
+    largest = _LARGEST_MASK if fast else _LARGEST_MASK_ELSEWHERE
+    if known_to_be(_mask_size(call) > largest):
+        return f"its mask or weights would have {_mask_size(call)} numbers, more than {largest}"
+    batch, heads, n, m = *call.q.shape[:3], call.k.shape[2]
+    if fast and batch * heads * n * m > _MOST_TRAINED and _mask_is_trained(call):
+        return "its mask would be trained, for which torch's fused attention has no gradient on CPU"
+    return None
+
+
+def _mask_is_trained(call: Call) -> bool:
+    """Whether what is added to the logits needs a gradient."""
+    if not torch.is_grad_enabled():
+        return False
+    added = [call.masks.attn_mask]
+    for entry in call.terms.entries:
+        added += [entry.b if isinstance(entry.b, Tensor) else None, entry.K, entry.Q, entry.u, entry.w, entry.g]
+        added += [call.q] * (entry.K is not None) + [call.k] * (entry.Q is not None or entry.u is not None)
+    return any(tensor is not None and tensor.requires_grad for tensor in added)
 
 
 def _mask_size(call: Call) -> int:
@@ -192,7 +219,8 @@ def relative_attention(
             return_weights=return_weights,
         )
         notify(call)
-        out, weights = IMPLEMENTATIONS[_explain(call, implementation).chosen].attend(call)
+        chosen, _ = _choose(call, implementation)
+        out, weights = IMPLEMENTATIONS[chosen].attend(call)
     return (out, weights) if return_weights else out
 
 

@@ -37,7 +37,7 @@ def read_codes(index: Index, rows: slice, device: torch.device) -> Tensor:
         >>> read_codes(Grid(2, 2)(), slice(0, 1), torch.device("cpu"))
         tensor([[[[4, 3, 1, 0]]]], dtype=torch.int32)
     """
-    if not index.of_sizes or not _plain(device):
+    if not index.of_sizes or not plain_numbers(device):
         return index.codes(rows, device)
     n, m = index.shape
     if n * m > _LARGEST:
@@ -46,8 +46,8 @@ def read_codes(index: Index, rows: slice, device: torch.device) -> Tensor:
     return _all_codes(index, device, stream)[..., rows, :]
 
 
-def _plain(device: torch.device) -> bool:
-    """Whether tensors made now are plain numbers that may outlive the call."""
+def plain_numbers(device: torch.device) -> bool:
+    """Whether tensors on a device are plain numbers now, which may be looked at and may outlive the call."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or _get_current_dispatch_mode() is not None:
         return False
     if torch._C._functorch.maybe_current_level() is not None:

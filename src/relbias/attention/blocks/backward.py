@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from relbias.attention.blocks.forward import blocks, exp_, fill
+from relbias.attention.blocks.forward import LOG2E, blocks, exp_, fill
 from relbias.attention.blocks.plan import Plan, rows_in_order
 from relbias.attention.blocks.tile import Tile
 from relbias.attention.blocks.work import Work
@@ -44,6 +44,12 @@ def backward(
     # Where each block has all queries and keys of its items and heads, it alone writes their gradients.
     whole = slice(0, q.shape[2]), slice(0, k.shape[2])
     once = len(every) > 0 and all((block.rows, block.keys) == whole for block in every)
+    # Logits in bits, made of parts in bits, spare a pass before the powers of 2.
+    linear = {number for part in plan.parts for number in part.linear or ()}
+    unit = 1.0 if any(part.linear is None for part in plan.parts) else LOG2E
+    if unit == LOG2E:
+        tensors = [x * LOG2E if number in linear else x for number, x in enumerate(tensors)]
+        lse = lse * LOG2E
     work = Work(tensors, wanted, 3 if once else 0)
     beta = 0.0 if once else 1.0
     grad = rows_in_order(grad)
@@ -54,8 +60,11 @@ def backward(
     grad_q, grad_k, grad_v = work.grads[:3]
     for block in every:
         at = (block.items, block.heads, block.rows)
-        fill(plan, work, weights, block, (block.of_queries(q), block.of_keys(k)), lse[at])
-        exp_(weights.flat)
+        fill(plan, work, weights, block, (block.of_queries(q), block.of_keys(k)), lse[at], unit)
+        if unit == LOG2E:
+            weights.flat.exp2_()
+        else:
+            exp_(weights.flat)
         some = block.of_queries(grad)
         if grad_v is not None:
             block.of_keys(grad_v).baddbmm_(weights.flat.mT, some, beta=beta)

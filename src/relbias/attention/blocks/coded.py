@@ -39,6 +39,10 @@ class CodedBias(Part):
     table: int
     index: Index
 
+    @property
+    def linear(self) -> tuple[int, ...]:
+        return (self.table,)
+
     def per_item(self, work: Work) -> bool:
         return work.tensors[self.table].shape[0] > 1 or self.index.batch_heads[0] > 1
 

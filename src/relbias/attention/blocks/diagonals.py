@@ -33,6 +33,10 @@ class DiagonalBias(Part):
     n: int
 
     @property
+    def linear(self) -> tuple[int, ...]:
+        return (self.values,)
+
+    @property
     def skews(self) -> bool:
         return True
 

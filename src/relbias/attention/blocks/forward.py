@@ -14,7 +14,7 @@ from relbias.attention.blocks.plan import Plan
 from relbias.attention.blocks.tile import Block, Tile, groups, row_blocks
 from relbias.attention.blocks.work import Work
 
-_LOG2E = math.log2(math.e)
+LOG2E = math.log2(math.e)
 _fused: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 _ROWS_OF_MASK = 512
 """At most, in a block of the mask that torch's kernel gets: more cost it less, but products with diagonals more."""
@@ -38,7 +38,13 @@ def blocks(
 
 
 def fill(
-    plan: Plan, work: Work, tile: Tile, block: Block, vectors: tuple[Tensor, Tensor] | None, less: Tensor | None = None
+    plan: Plan,
+    work: Work,
+    tile: Tile,
+    block: Block,
+    vectors: tuple[Tensor, Tensor] | None,
+    less: Tensor | None = None,
+    unit: float = 1.0,
 ) -> None:
     """Write a block of logits.
 
@@ -50,6 +56,7 @@ def fill(
         vectors: (B' H', n, D) and (B' H', m, D), whose product, times the scale of the plan, is part of the logits;
             without it only the parts are.
         less: (B', H', n), what is taken from every logit of a query.
+        unit: a factor of the product, for parts and `less` that have it already.
     """
     tile.take(block)
     blank = True
@@ -71,7 +78,7 @@ def fill(
         blank = False
     if vectors is not None:
         x, y = vectors
-        torch.baddbmm(tile.flat, x, y.mT, beta=0 if blank else 1, alpha=plan.scale, out=tile.flat)
+        torch.baddbmm(tile.flat, x, y.mT, beta=0 if blank else 1, alpha=plan.scale * unit, out=tile.flat)
         blank = False
     for part in parts:
         part.add(work, tile, block, blank)
@@ -80,7 +87,7 @@ def fill(
 
 def exp_(x: Tensor) -> None:
     """The exponential, in place. torch.exp takes ten times longer where its results are tiny, and twice for -inf."""
-    x.mul_(_LOG2E).exp2_()
+    x.mul_(LOG2E).exp2_()
 
 
 def forward(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:

@@ -56,6 +56,10 @@ class Hidden(Part):
 
     masks: Masks
 
+    @property
+    def linear(self) -> tuple[int, ...]:
+        return ()  # 0 and -inf, which no factor changes
+
     def per_item(self, work: Work) -> bool:
         masks = self.masks
         mask = masks.attn_mask

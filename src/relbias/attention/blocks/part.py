@@ -14,6 +14,11 @@ class Part(ABC):
     """Something that is added to the logits. It refers to its tensors by number."""
 
     @property
+    def linear(self) -> tuple[int, ...] | None:
+        """The numbers of the small tensors in which it is linear, where it depends on no other; else None."""
+        return None
+
+    @property
     def skews(self) -> bool:
         """Whether it goes by diagonals, and is added before the product of q and k."""
         return False

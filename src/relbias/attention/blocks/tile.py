@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,19 +29,25 @@ class Block:
     rows: slice
     keys: slice
 
-    @property
+    @functools.cached_property
     def shape(self) -> tuple[int, int, int, int]:
         """(B', H', n, m) of the block."""
         b, h, n, m = (part.stop - part.start for part in (self.items, self.heads, self.rows, self.keys))
         return b, h, n, m
 
+    def _flat(self, x: Tensor) -> Tensor:
+        """The block's items and heads of (B, H, ...), as (B' H', ...)."""
+        if self.shape[0] == 1:  # one operation
+            return x[self.items.start, self.heads]
+        return x[self.items, self.heads].flatten(0, 1)
+
     def of_queries(self, x: Tensor) -> Tensor:
         """The block's part of (B, H, N, ...), as (B' H', n, ...)."""
-        return x[self.items, self.heads, self.rows].flatten(0, 1)
+        return self._flat(x)[:, self.rows]
 
     def of_keys(self, x: Tensor) -> Tensor:
         """The block's part of (B, H, M, ...), as (B' H', m, ...)."""
-        return x[self.items, self.heads, self.keys].flatten(0, 1)
+        return self._flat(x)[:, self.keys]
 
     def shared(self, x: Tensor) -> Tensor:
         """The block's part of (B or 1, H or 1, ...), as (B' or 1, H' or 1, ...)."""
