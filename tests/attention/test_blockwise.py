@@ -267,7 +267,7 @@ def test_views_are_read_where_they_lie(draw):
     both = []
     for name in ("blockwise", "reference"):
         q, k, v = leaf.permute(2, 0, 3, 1, 4).unbind()
-        k = k.mT.contiguous().mT
+        q, k = q.mT.contiguous().mT, k.mT.contiguous().mT
         out = rb.relative_attention(q, k, v, rb.Terms(b=table, index=index), implementation=name)
         both.append([out, *torch.autograd.grad(out.sum(), [leaf, table])])
     torch.testing.assert_close(*both, rtol=0, atol=1e-10)
