@@ -1,6 +1,7 @@
 import copy
 import csv
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tests.cli.sizes import Timm
 
 from relbias.cli import main as cli
 from relbias.cli.build import build
+from relbias.cli.plot_extrapolation import fitting
 from relbias.data import Digits
 from relbias.encodings.resize import resize_table
 from relbias.models.vision import VisionTransformer
@@ -31,8 +33,8 @@ def runs(tiny, tmp_path_factory):
     file = other / "checkpoints" / "best.ckpt"
     checkpoint = torch.load(file, weights_only=True)
     generator = torch.Generator().manual_seed(1)
-    for value in checkpoint["state_dict"].values():
-        value += 0.3 * torch.randn(value.shape, generator=generator)
+    for name, value in checkpoint["state_dict"].items():
+        value += (3.0 if name.endswith("table") else 0.3) * torch.randn(value.shape, generator=generator)
     torch.save(checkpoint, file)
     return {path.name: path for path in top.iterdir()}
 
@@ -130,13 +132,27 @@ def test_numbers_are_those_of_the_checkpoint(runs, tmp_path, capsys):
 
 @pytest.mark.parametrize("unit", ["patch", "image"])
 def test_tables_are_resized_on_a_copy_where_they_are_too_small(unit, runs, tmp_path):
-    before = (runs["table"] / "checkpoints" / "best.ckpt").read_bytes()
-    rows = plot(runs["table"], "--at", "8,16,24,40", "--resize", unit, output=tmp_path)
-    expected = {size: accuracy(network_of(runs["table"], "table"), size) for size in (8, 16)}
+    before = (runs["table-1"] / "checkpoints" / "best.ckpt").read_bytes()
+    rows = plot(runs["table-1"], "--at", "8,16,24,40", "--resize", unit, output=tmp_path)
+    expected = {size: accuracy(network_of(runs["table-1"], "table"), size) for size in (8, 16)}
     for size in (24, 40):
-        expected[size] = accuracy(network_of(runs["table"], "table", (size // 4, unit)), size)
-    assert values(rows, runs["table"]) == pytest.approx(expected, abs=1e-6)
-    assert (runs["table"] / "checkpoints" / "best.ckpt").read_bytes() == before
+        expected[size] = accuracy(network_of(runs["table-1"], "table", (size // 4, unit)), size)
+    assert values(rows, runs["table-1"]) == pytest.approx(expected, abs=1e-6)
+    assert (runs["table-1"] / "checkpoints" / "best.ckpt").read_bytes() == before
+
+
+def test_the_task_itself_stays_as_it_is():
+    task = ImageClassification(partial(VisionTransformer, image_size=16, **SIZES, dropout=0.5), "table")
+    before = copy.deepcopy(task.state_dict())
+    batch = (torch.zeros(2, 1, 24, 24), torch.tensor([0, 1]))
+    prepared = fitting(task, batch, 24, "image")
+    assert prepared(batch[0]).isfinite().all()
+    assert task.training
+    assert not any(module.training for module in prepared.modules())
+    after = task.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())
+    with pytest.raises(ValueError, match="a 6x6 grid has offsets"):
+        task(batch[0])
 
 
 def test_the_test_itself_is_the_value_at_the_training_size(runs, tmp_path, capsys):

@@ -122,7 +122,7 @@ def _at(
     if found != size:
         raise ValueError(f"{type(data).__name__}.test_dataloader_at({size}) gives batches of size {found}")
     try:
-        model = _fitting(experiment.model, batch, size, unit)
+        model = fitting(experiment.model, batch, size, unit)
     except _REFUSALS as error:
         print(f"{prefix} left out: {_line(error)}", file=sys.stderr, flush=True)
         return {}
@@ -136,8 +136,18 @@ def _at(
 
 
 @torch.no_grad()
-def _fitting(task: Task, batch: Any, size: int, unit: Unit | None) -> Task:
-    """A copy of the task that takes the batch, prepared for its size where it does not take it as it is."""
+def fitting(task: Task, batch: Any, size: int, unit: Unit | None) -> Task:
+    """A copy of the task that takes a batch, prepared for its size where it does not take it as it is.
+
+    Args:
+        task: with the weights loaded; stays as it is.
+        batch: of the test at the size.
+        size: on the axis of the task.
+        unit: as in :func:`evaluate`.
+
+    Raises:
+        ValueError: the network cannot take the batch, or only with its tables resized and there is no unit.
+    """
     model = copy.deepcopy(task).eval()
     try:
         model.check_batch(batch)
