@@ -14,6 +14,10 @@ from relbias.plugins.timm import (
     eva,
     naflexvit,
     swin_transformer,
+    maxxvit,
+    swin_transformer,
+    swin_transformer_v2,
+    swin_transformer_v2_cr,
     vision_transformer,
 )
 from relbias.plugins.timm.host import Host
@@ -25,7 +29,11 @@ _FAMILIES: tuple[Any, ...] = (
     beit,
     eva,
     naflexvit,
+_FAMILIES = (
+    maxxvit,
     swin_transformer,
+    swin_transformer_v2,
+    swin_transformer_v2_cr,
     vision_transformer,
 )
 HOSTS: dict[type[nn.Module], Host] = {host.root: host for family in _FAMILIES for host in family.HOSTS}

@@ -10,8 +10,8 @@ from relbias._extras import extra
 from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
-from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
-from relbias.plugins.timm.windows import mask_of_windows, window_sites
+from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
 with extra("vision"):
     from timm.models.swin_transformer import SwinTransformer, WindowAttention
@@ -44,20 +44,12 @@ class RelativeWindowAttention(WindowAttention):
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is the window of the first."""
-    return window_sites(_attentions(root), RelativeWindowAttention, grid)
+    return window_sites(block_attentions(root.layers, WindowAttention), RelativeWindowAttention, grid)
 
 
-def window(root: Any) -> tuple[int, int]:
+def first_window(root: Any) -> tuple[int, int]:
     """The window of the first block."""
-    return _attentions(root)[0].window_size
+    return block_attentions(root.layers, WindowAttention)[0].window_size
 
 
-def _attentions(root: Any) -> list[Any]:
-    found = [block.attn for stage in root.layers for block in stage.blocks]
-    for attention in found:
-        if not is_exactly(attention, WindowAttention):
-            raise UnsupportedError(f"its blocks attend by {type(attention).__name__}, not by timm's WindowAttention")
-    return found
-
-
-HOSTS = [Host(root=SwinTransformer, modules=("swin_transformer",), sites=find_sites, grid=window)]
+HOSTS = [Host(root=SwinTransformer, modules=("swin_transformer",), sites=find_sites, grid=first_window)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from relbias.plugins.engine import Site
+from relbias.plugins.timm.host import UnsupportedError, is_exactly
 from relbias.relations import Grid
 
 
@@ -28,6 +29,23 @@ def scaled(own: tuple[int, int], first: tuple[int, int], grid: tuple[int, int]) 
     """
     height, width = (-(-size * new // old) for size, old, new in zip(own, first, grid, strict=True))
     return height, width
+
+
+def block_attentions(stages: Iterable[Any], attention: type[nn.Module]) -> list[Any]:
+    """The attention of each block of a Swin Transformer.
+
+    Args:
+        stages: modules with `blocks`, of which each has an attention at `attn`.
+        attention: the class that they all have.
+
+    Raises:
+        UnsupportedError: one has another class.
+    """
+    found = [block.attn for stage in stages for block in stage.blocks]
+    for module in found:
+        if not is_exactly(module, attention):
+            raise UnsupportedError(f"its blocks attend by {type(module).__name__}, not by timm's {attention.__name__}")
+    return found
 
 
 def window_sites(attentions: Sequence[Any], swapped: type[nn.Module], grid: tuple[int, int]) -> list[Site]:

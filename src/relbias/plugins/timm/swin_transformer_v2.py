@@ -1,0 +1,76 @@
+"""timm's SwinTransformerV2: cosine attention in windows, with a bias that a network makes of the offset."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relbias._extras import extra
+from relbias.encodings import Encoding
+from relbias.plugins.engine import Site
+from relbias.plugins.timm.attend import attend
+from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
+
+with extra("vision"):
+    from timm.models.swin_transformer_v2 import SwinTransformerV2, WindowAttention
+
+_LARGEST_SCALE = 100.0
+
+
+class RelativeWindowAttentionV2(WindowAttention):
+    """Swin v2's WindowAttention with an encoding of the relation within a window at `self.encoding`."""
+
+    host_class = WindowAttention
+    fused_attn = False
+    encoding: Encoding
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """As in timm; x is (B W, N, C), the patches of W windows of each image, mask (W, N, N)."""
+        batch, tokens, _ = x.shape
+        qkv = self._project(x).reshape(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
+        out = attend(
+            self,
+            q,
+            k,
+            v,
+            x,
+            self.encoding.grid_index(*self.window_size),
+            bias=self._bias(tokens),
+            attn_mask=mask_of_windows(mask, batch),
+            scale=self.logit_scale.clamp(max=math.log(_LARGEST_SCALE)).exp().flatten(),
+            normalize=True,
+        )
+        return self.proj_drop(self.proj(out.transpose(1, 2).reshape(batch, tokens, -1)))
+
+    def _project(self, x: Tensor) -> Tensor:
+        """(B W, N, 3 C), q, k and v; k has no bias."""
+        if self.q_bias is None:
+            return self.qkv(x)
+        bias = torch.cat((self.q_bias, self.k_bias, self.v_bias))
+        if self.qkv_bias_separate:
+            return self.qkv(x) + bias
+        return torch.nn.functional.linear(x, self.qkv.weight, bias)
+
+    def _bias(self, tokens: int) -> Tensor:
+        """The model's own bias, (H, N, N)."""
+        table = self.cpb_mlp(self.relative_coords_table).view(-1, self.num_heads)
+        bias = 16 * table.sigmoid()[self.relative_position_index.flatten()]
+        return bias.view(tokens, tokens, -1).permute(2, 0, 1)
+
+
+def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
+    """The attention of each block, where `grid` is the window of the first."""
+    return window_sites(block_attentions(root.layers, WindowAttention), RelativeWindowAttentionV2, grid)
+
+
+def first_window(root: Any) -> tuple[int, int]:
+    """The window of the first block."""
+    return block_attentions(root.layers, WindowAttention)[0].window_size
+
+
+HOSTS = [Host(root=SwinTransformerV2, modules=("swin_transformer_v2",), sites=find_sites, grid=first_window)]

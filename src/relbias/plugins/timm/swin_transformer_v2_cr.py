@@ -1,0 +1,59 @@
+"""timm's SwinTransformerV2Cr: cosine attention in windows, with a bias that a network makes of the offset."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from relbias._extras import extra
+from relbias.encodings import Encoding
+from relbias.plugins.engine import Site
+from relbias.plugins.timm.attend import attend
+from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
+
+with extra("vision"):
+    from timm.models.swin_transformer_v2_cr import SwinTransformerV2Cr, WindowMultiHeadAttention
+
+_LARGEST_SCALE = 100.0
+
+
+class RelativeWindowMultiHeadAttention(WindowMultiHeadAttention):
+    """WindowMultiHeadAttention with an encoding of the relation within a window at `self.encoding`."""
+
+    host_class = WindowMultiHeadAttention
+    fused_attn = False
+    encoding: Encoding
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """As in timm; x is (B W, N, C), the patches of W windows of each image, mask (W, N, N)."""
+        batch, tokens, _ = x.shape
+        q, k, v = self.qkv(x).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        out = attend(
+            self,
+            q,
+            k,
+            v,
+            x,
+            self.encoding.grid_index(*self.window_size),
+            bias=self._relative_positional_encodings(),
+            attn_mask=mask_of_windows(mask, batch),
+            scale=self.logit_scale.clamp(max=math.log(_LARGEST_SCALE)).exp(),
+            normalize=True,
+        )
+        return self.proj_drop(self.proj(out.transpose(1, 2).reshape(batch, tokens, -1)))
+
+
+def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
+    """The attention of each block, where `grid` is the window of the first."""
+    return window_sites(block_attentions(root.stages, WindowMultiHeadAttention), RelativeWindowMultiHeadAttention, grid)
+
+
+def first_window(root: Any) -> tuple[int, int]:
+    """The window of the first block."""
+    return block_attentions(root.stages, WindowMultiHeadAttention)[0].window_size
+
+
+HOSTS = [Host(root=SwinTransformerV2Cr, modules=("swin_transformer_v2_cr",), sites=find_sites, grid=first_window)]
