@@ -5,7 +5,7 @@ import copy
 import pytest
 import timm
 import torch
-from tests.plugins.timm.windowed import MODELS, add_by_hand, attentions, images, make, set_fused, size_of
+from tests.plugins.timm.windowed import EVERY, MODELS, add_by_hand, attentions, images, make, set_fused, size_of
 
 from relbias.plugins.engine import encodings
 from relbias.plugins.timm import attach, detach, list_models, settings
@@ -14,7 +14,7 @@ ENCODINGS = ("table", "swin_v2", "irpe", "shaw", "alibi", "rope_axial", "rope_mi
 FILES = ("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "maxxvit")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("fused", [True, False])
 def test_exactly_unchanged_until_moved_and_after_detach(name, train, fused):
     model, x = make(name), images(size_of(name))
@@ -27,14 +27,14 @@ def test_exactly_unchanged_until_moved_and_after_detach(name, train, fused):
             attach(model, encoding)
             assert (model(x) - before).abs().max() == 0.0, encoding
             train(model)
-            assert (model(x) - before).abs().max() > 1e-3, encoding
+            assert (model(x) - before).abs().max() > 3e-5, encoding
             detach(model)
         assert (model(x) - before).abs().max() == 0.0
     assert list(model.state_dict()) == keys
     assert [type(module) for module in model.modules()] == classes
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("fused", [True, False])
 def test_same_as_the_models_own_bias(name, train, bias_mask, fused):
     model, plain, x = make(name), make(name), images(size_of(name))
@@ -48,7 +48,7 @@ def test_same_as_the_models_own_bias(name, train, bias_mask, fused):
     torch.testing.assert_close(model(x), plain(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("encoding", ["table", "irpe", "rope_axial"])
 def test_first_step_moves_every_layer(name, encoding):
     model, x = make(name), images(size_of(name))
@@ -63,7 +63,7 @@ def test_first_step_moves_every_layer(name, encoding):
         assert any(parameter.grad.abs().max() > 0 for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_checkpointing_copies_and_state(name, train):
     model, x = make(name), images(size_of(name))
     attach(model, "table")
@@ -98,7 +98,7 @@ def test_checkpointing_copies_and_state(name, train):
         assert torch.isfinite(model(x)).all()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", EVERY)
 def test_meta_device(name, train):
     architecture, arguments = MODELS[name]
     with torch.device("meta"):

@@ -1,12 +1,13 @@
 """Small models of timm that attend in windows, partitions or whole maps, and biases added to them by hand."""
 
+import pytest
 import timm
 import torch
 from torch import nn
 
 # Windows are not square; in a first stage there are several of them, in a last one the window may be smaller.
 SWIN = {"img_size": (64, 96), "embed_dim": 32, "depths": (2, 2), "num_heads": (2, 4)}
-MAXXVIT = {"img_size": (128, 192), "embed_dim": (32, 32, 32, 32), "depths": (1, 1, 1, 1)}
+MAXXVIT = {"img_size": (128, 192), "stem_width": (16, 32), "embed_dim": (32, 32, 32, 32), "depths": (1, 1, 1, 1)}
 MODELS = {
     "swin": ("swin_tiny_patch4_window7_224", SWIN | {"window_size": (4, 6)}),
     "swin, padded": ("swin_tiny_patch4_window7_224", SWIN | {"window_size": (3, 5), "always_partition": True}),
@@ -27,6 +28,18 @@ MODELS = {
     "coatnet, tf": ("coatnet_0_224", MAXXVIT),
     "coatnet, mlp": ("coatnet_rmlp_nano_rw_224", MAXXVIT),
 }
+
+RARE = (
+    "swin, dynamic",
+    "swin v2, no bias",
+    "swin v2 cr, dynamic",
+    "maxvit, mlp",
+    "maxxvit",
+    "coatnet, tf",
+    "coatnet, mlp",
+)
+"""Those that differ from another in little, for the slow tests."""
+EVERY = [pytest.param(model, marks=pytest.mark.slow) if model in RARE else model for model in MODELS]
 
 
 def make(model, **arguments):

@@ -59,8 +59,8 @@ class RelativeWindowAttentionV2(WindowAttention):
     def _bias(self, tokens: int) -> Tensor:
         """The model's own bias, (H, N, N)."""
         table = self.cpb_mlp(self.relative_coords_table).view(-1, self.num_heads)
-        bias = 16 * table.sigmoid()[self.relative_position_index.flatten()]
-        return bias.view(tokens, tokens, -1).permute(2, 0, 1)
+        bias = table[self.relative_position_index.flatten()].view(tokens, tokens, -1).permute(2, 0, 1).contiguous()
+        return 16 * bias.sigmoid()  # not of the table, which is rounded otherwise where it is not a whole vector
 
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
