@@ -12,9 +12,8 @@ from relbias._extras import extra
 from relbias.plugins.timm import (
     beit,
     eva,
-    naflexvit,
-    swin_transformer,
     maxxvit,
+    naflexvit,
     swin_transformer,
     swin_transformer_v2,
     swin_transformer_v2_cr,
@@ -28,9 +27,8 @@ with extra("vision"):
 _FAMILIES: tuple[Any, ...] = (
     beit,
     eva,
-    naflexvit,
-_FAMILIES = (
     maxxvit,
+    naflexvit,
     swin_transformer,
     swin_transformer_v2,
     swin_transformer_v2_cr,

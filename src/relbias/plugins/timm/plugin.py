@@ -63,12 +63,11 @@ def attach(
     """
     root, host = find(model)
     engine.check_free(root)
-    size = as_grid(host.grid(root) if grid is None else grid)
+    size, sites, classes = _described(root, host, grid)
     dropped = positions.find(root, host.positions) if drop_positions else []
     if drop_positions and not dropped:
         raise refusal(root, "it has no absolute positions to drop; attach without drop_positions")
     choices = {"shared": shared, "drop_positions": drop_positions}
-    sites, classes = _described(root, host, size)
     tokens = _tokens(root, host, size) if wants_tokens(encoding) else None
     engine.attach(
         root,
@@ -145,8 +144,7 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
     """
     root, host = find(model)
     engine.encodings(root)  # raises where nothing is attached
-    grid = as_grid(grid)
-    sites, _ = _described(root, host, grid)
+    size, sites, _ = _described(root, host, grid)
     grids: dict[Any, tuple[int, int]] = {}
     for site in sites:  # layers that share an encoding may have different grids: it takes the largest
         attached = site.module._modules.get("encoding")
@@ -155,9 +153,9 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
             height, width = grids.get(attached, (1, 1))
             grids[attached] = max(height, relation.height), max(width, relation.width)
     for attached in engine.encodings(root):
-        grids.setdefault(attached, grid)  # that of tokens is at no site
+        grids.setdefault(attached, size)  # that of tokens is at no site
     resize_encodings(grids, unit)
-    engine.update_settings(root, grid=grid)
+    engine.update_settings(root, grid=size)
 
 
 def attn_layer(
@@ -211,10 +209,12 @@ def list_models(pattern: str = "*") -> list[str]:
 
 
 def _described(
-    root: nn.Module, host: Host, grid: tuple[int, int]
-) -> tuple[list[engine.Site], Mapping[nn.Module, type[nn.Module]]]:
+    root: nn.Module, host: Host, grid: tuple[int, int] | None
+) -> tuple[tuple[int, int], list[engine.Site], Mapping[nn.Module, type[nn.Module]]]:
+    """The grid, the model's own by default, with the sites for it and the other modules that change their class."""
     try:
-        return host.sites(root, grid), host.classes(root)
+        size = as_grid(host.grid(root) if grid is None else grid)
+        return size, host.sites(root, size), host.classes(root)
     except UnsupportedError as error:
         raise refusal(root, str(error)) from None
 

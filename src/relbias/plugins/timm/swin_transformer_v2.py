@@ -27,6 +27,10 @@ class RelativeWindowAttentionV2(WindowAttention):
     host_class = WindowAttention
     fused_attn = False
     encoding: Encoding
+    q_bias: Any
+    k_bias: Any
+    v_bias: Any
+    relative_position_index: Any
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """As in timm; x is (B W, N, C), the patches of W windows of each image, mask (W, N, N)."""
