@@ -91,6 +91,9 @@ def test_checkpointing_copies_and_state(name, train):
     assert (copied(x) - out).abs().max() > 1e-3
     assert torch.equal(model(x), out)
 
+    decay_free = model.no_weight_decay()
+    assert {key for key, _ in model.named_parameters() if ".encoding." in key} <= decay_free
+
     final, between = model.forward_intermediates(x)
     assert len(between) >= 2
     assert torch.equal(model.forward_head(final), out)

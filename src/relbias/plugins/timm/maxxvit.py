@@ -14,6 +14,7 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
+from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import scaled
 from relbias.relations import Grid
 
@@ -77,6 +78,12 @@ class RelativeAttention2d(Attention2d):
         return self.proj_drop(self.proj(out.mT.reshape(batch, -1, height, width)))
 
 
+class AttachedMaxxVit(AttachedModel, MaxxVit):
+    """A MaxxVit with encodings in its attention."""
+
+    host_class = MaxxVit
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is that of the first: of a partition, or of a stage's map."""
     found = _attentions(root)
@@ -133,4 +140,12 @@ def _attentions(root: Any) -> list[tuple[Any, tuple[int, int]]]:
     return found
 
 
-HOSTS = [Host(root=MaxxVit, modules=("maxxvit",), sites=find_sites, grid=first_grid)]
+HOSTS = [
+    Host(
+        root=MaxxVit,
+        modules=("maxxvit",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedMaxxVit},
+        grid=first_grid,
+    )
+]

@@ -11,6 +11,7 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
 with extra("vision"):
@@ -42,6 +43,12 @@ class RelativeWindowAttention(WindowAttention):
         return self.proj_drop(self.proj(out.transpose(1, 2).reshape(batch, tokens, -1)))
 
 
+class AttachedSwinTransformer(AttachedModel, SwinTransformer):
+    """A SwinTransformer with encodings in its attention."""
+
+    host_class = SwinTransformer
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is the window of the first."""
     return window_sites(block_attentions(root.layers, WindowAttention), RelativeWindowAttention, grid)
@@ -52,4 +59,12 @@ def first_window(root: Any) -> tuple[int, int]:
     return block_attentions(root.layers, WindowAttention)[0].window_size
 
 
-HOSTS = [Host(root=SwinTransformer, modules=("swin_transformer",), sites=find_sites, grid=first_window)]
+HOSTS = [
+    Host(
+        root=SwinTransformer,
+        modules=("swin_transformer",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedSwinTransformer},
+        grid=first_window,
+    )
+]

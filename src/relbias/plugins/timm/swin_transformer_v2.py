@@ -13,6 +13,7 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
 with extra("vision"):
@@ -67,6 +68,12 @@ class RelativeWindowAttentionV2(WindowAttention):
         return 16 * bias.sigmoid()  # not of the table, which is rounded otherwise where it is not a whole vector
 
 
+class AttachedSwinTransformerV2(AttachedModel, SwinTransformerV2):
+    """A SwinTransformerV2 with encodings in its attention."""
+
+    host_class = SwinTransformerV2
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is the window of the first."""
     return window_sites(block_attentions(root.layers, WindowAttention), RelativeWindowAttentionV2, grid)
@@ -77,4 +84,12 @@ def first_window(root: Any) -> tuple[int, int]:
     return block_attentions(root.layers, WindowAttention)[0].window_size
 
 
-HOSTS = [Host(root=SwinTransformerV2, modules=("swin_transformer_v2",), sites=find_sites, grid=first_window)]
+HOSTS = [
+    Host(
+        root=SwinTransformerV2,
+        modules=("swin_transformer_v2",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedSwinTransformerV2},
+        grid=first_window,
+    )
+]

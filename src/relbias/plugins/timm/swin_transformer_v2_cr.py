@@ -12,6 +12,7 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
 with extra("vision"):
@@ -46,6 +47,12 @@ class RelativeWindowMultiHeadAttention(WindowMultiHeadAttention):
         return self.proj_drop(self.proj(out.transpose(1, 2).reshape(batch, tokens, -1)))
 
 
+class AttachedSwinTransformerV2Cr(AttachedModel, SwinTransformerV2Cr):
+    """A SwinTransformerV2Cr with encodings in its attention."""
+
+    host_class = SwinTransformerV2Cr
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is the window of the first."""
     return window_sites(block_attentions(root.stages, WindowMultiHeadAttention), RelativeWindowMultiHeadAttention, grid)
@@ -56,4 +63,12 @@ def first_window(root: Any) -> tuple[int, int]:
     return block_attentions(root.stages, WindowMultiHeadAttention)[0].window_size
 
 
-HOSTS = [Host(root=SwinTransformerV2Cr, modules=("swin_transformer_v2_cr",), sites=find_sites, grid=first_window)]
+HOSTS = [
+    Host(
+        root=SwinTransformerV2Cr,
+        modules=("swin_transformer_v2_cr",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedSwinTransformerV2Cr},
+        grid=first_window,
+    )
+]
