@@ -16,7 +16,7 @@ def test_overlays_name_the_encodings_of_the_registry(name):
 
 
 def test_names_take_wildcards():
-    assert resources.names("configs", "*rope*") == ["encoding/rope", "encoding/rope_axial"]
+    assert resources.names("configs", "*rope*") == ["encoding/rope", "encoding/rope_axial", "encoding/rope_mixed"]
     assert resources.names("configs", "nothing") == []
 
 

@@ -179,9 +179,10 @@ def test_every_form_of_the_encoding_reaches_the_model(spec, tiny):
 def test_check_builds_recipes_and_configs(capsys):
     assert cli.main(["check", "vision/digits", "encoding/table", "encoding/t5", "trainer/smoke"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["ok  vision/digits", "ok  encoding/table on vision/digits"]
-    assert lines[2].startswith("--  encoding/t5 fits none of the recipes (vision/digits with encoding/t5: 't5' takes")
-    assert lines[3] == "ok  trainer/smoke on vision/digits"
+    assert lines[:2] == ["ok  vision/digits", "ok  encoding/table on vision/cifar10_vit"]
+    assert lines[2].startswith("--  encoding/t5 fits none of the recipes (vision/cifar10_vit with encoding/t5: 't5' t")
+    assert "; vision/digits with encoding/t5: 't5' takes the relation" in lines[2]
+    assert lines[3] == "ok  trainer/smoke on vision/cifar10_vit"
 
 
 def test_check_refuses_what_does_not_exist(tmp_path, capsys):

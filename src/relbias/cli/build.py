@@ -4,6 +4,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ with extra("train"):
     from lightning.pytorch.loggers import Logger
     from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+    from relbias.models.pretrained import skip_pretrained
     from relbias.tasks import NaNGuard, Task
 
 
@@ -55,6 +57,8 @@ class Experiment(LightningCLI):
             args=config,
             run=False,
         )
+        if hasattr(self.datamodule, "adapt_to"):
+            self.datamodule.adapt_to(self.model)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Takes the merged configuration, never the process's own command line."""
@@ -86,21 +90,31 @@ class Experiment(LightningCLI):
         return trainer
 
     def dump(self) -> dict[str, Any]:
-        """The complete configuration, defaults included, as plain values; enough to run it again."""
+        """The complete configuration, defaults included, as plain values; enough to run it again.
+
+        What the data module has `found` in its data, once it is set up, stands among its arguments.
+        """
         config = yaml.safe_load(self.parser.dump(self.config, skip_none=False, format="yaml"))
+        config["data"].setdefault("init_args", {}).update(getattr(self.datamodule, "found", {}))
         for logger in _loggers(config):
             if logger.get("init_args", {}).get("save_dir") == str(self.run_dir):  # it moves with the run folder
                 del logger["init_args"]["save_dir"]
         return config
 
 
-def build(sources: Sequence[Source], run_dir: Path | None = None, with_trainer: bool = True) -> Experiment:
+def build(
+    sources: Sequence[Source], run_dir: Path | None = None, with_trainer: bool = True, with_pretrained: bool = False
+) -> Experiment:
     """Merges a configuration and builds everything that it names; nothing is written.
+
+    A data module with the method `adapt_to` is given the task.
 
     Args:
         sources: see :func:`relbias.cli.config.merge`.
         run_dir: where a training will write; a logger without save_dir writes there as well.
         with_trainer: whether to build a Trainer, which needs the device that the configuration asks for.
+        with_pretrained: whether networks fetch the trained weights that they ask for; where a checkpoint brings them,
+            or nothing is run, there is no need.
 
     Raises:
         ValueError: a value of the wrong type, one that a constructor refuses, or a package that is not installed; the
@@ -117,7 +131,8 @@ def build(sources: Sequence[Source], run_dir: Path | None = None, with_trainer: 
             logger["init_args"] = {"save_dir": str(run_dir), **logger.get("init_args", {})}
     _quieten()
     try:
-        return Experiment(config, run_dir, with_trainer)
+        with nullcontext() if with_pretrained else skip_pretrained():
+            return Experiment(config, run_dir, with_trainer)
     except ArgumentError as error:
         key, text = summarize(str(error))
         known = key if key and holds(config, key) else ""  # in a mapping of encodings jsonargparse leaves a part out

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from relbias import resources
-from relbias._extras import extra
+from relbias._extras import MissingExtraError, extra
 
 with extra("train"):
     from relbias.cli.arguments import read
@@ -11,11 +11,14 @@ with extra("train"):
     from relbias.cli.config import merge
 
 
-def check(names: Sequence[str]) -> int:
+def check(names: Sequence[str], overlays: Sequence[str] = ()) -> int:
     """Builds the task and the data of recipes; a config is laid on the first recipe that it fits.
 
+    Trained weights and data sets are not fetched.
+
     Args:
-        names: recipes and configs, by name or path; all where empty.
+        names: recipes and configs, by name or path; all where empty, and all recipes where there are overlays.
+        overlays: configs that are laid on each recipe.
 
     Returns:
         The exit code, 0.
@@ -24,24 +27,28 @@ def check(names: Sequence[str]) -> int:
         ValueError: one that cannot be built; the message says why for each.
     """
     failures = []
-    for name in names or [*resources.names("recipes"), *resources.names("configs")]:
+    for name in names or [*resources.names("recipes"), *([] if overlays else resources.names("configs"))]:
         try:
-            print(_check_one(name))
-        except ValueError as error:
+            print(_check_one(name, overlays))
+        except (ValueError, MissingExtraError) as error:
             failures.append(str(error))
     if failures:
         raise ValueError("; ".join(failures))
     return 0
 
 
-def _check_one(name: str) -> str:
-    if "class_path" in (read(name).get("model") or ()):
-        build([(name, read(name))], with_trainer=False)
-        return f"ok  {name}"
+def _check_one(name: str, overlays: Sequence[str]) -> str:
+    if overlays or "class_path" in (read(name).get("model") or ()):
+        build([(label, read(label)) for label in (name, *overlays)], with_trainer=False)
+        return f"ok  {' with '.join((name, *overlays))}"
     refusals = []
     for recipe in resources.names("recipes"):
         sources = [(label, read(label)) for label in (recipe, name)]
-        merge(sources)  # a key or encoding that does not exist is an error
+        try:
+            merge(sources)
+        except MissingExtraError as error:
+            refusals.append(f"{recipe}: {error}")
+            continue  # any other error is one of the config: a key or encoding that does not exist
         try:
             build(sources, with_trainer=False)
         except ValueError as error:  # what the recipe's own classes refuse, such as an encoding for sequences on a grid

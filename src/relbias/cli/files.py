@@ -45,7 +45,9 @@ def main(command: str, argv: Sequence[str]) -> int:
         print(resources.read(resources.find(parser.parse_args(argv).name)), end="")
     elif command == "check":
         parser.add_argument("names", nargs="*", help="recipes or configs (default: all)")
-        return _check(parser.parse_args(argv).names)
+        parser.add_argument("-c", action="append", default=[], metavar="CONFIG", help="a config to lay on each recipe")
+        options = parser.parse_args(argv)
+        return _check(options.names, options.c)
     else:
         parser.add_argument("name", help="a recipe or config, such as vision/digits or encoding/alibi")
         parser.add_argument("destination", nargs="?", default=".", help="a folder or a file (default: this folder)")
@@ -91,12 +93,12 @@ def _library_names(subject: str) -> list[str]:
     return timm.list_models()
 
 
-def _check(names: list[str]) -> int:
-    for name in names:
+def _check(names: list[str], overlays: list[str]) -> int:
+    for name in [*names, *overlays]:
         resources.find(name)  # a wrong name is told at once, before torch is loaded
     from relbias.cli.check import check
 
-    return check(names)
+    return check(names, overlays)
 
 
 def _copy(source: Path, destination: str) -> Path:

@@ -92,7 +92,7 @@ def fit(argv: Sequence[str]) -> Path:
     run_dir = processes.inherited_run_dir() or (
         Path(given) if given else run_folder.default_path(arguments.configs[0], config)
     )
-    experiment = build(arguments.sources, run_dir)
+    experiment = build(arguments.sources, run_dir, with_pretrained=True)
     processes.check(experiment.trainer, ["fit", *argv], has_run_dir=given is not None)
     loaded = None
     if "weights" in arguments.options:
@@ -110,7 +110,8 @@ def _continue(arguments: Arguments, argv: Sequence[str]) -> Path:
     """Goes on with a training in its own run folder."""
     run_dir = resume.find_run_dir(arguments)
     own = run_folder.read_config(run_dir)
-    experiment = build(arguments.sources, run_dir)
+    begins_again = arguments.options["ckpt_path"] == "last" and not (run_dir / run_folder.LAST).exists()
+    experiment = build(arguments.sources, run_dir, with_pretrained=begins_again)
     config = experiment.dump()
     record = run_folder.read_json(run_dir / run_folder.FIT)
     if resume.is_complete(record, config["trainer"], is_changed=len(arguments.sources) > 1):
@@ -185,7 +186,7 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
     except MisconfigurationException as error:
         raise ValueError(str(error)) from error
     if command == "predict":
-        write_predictions(results, output)
+        write_predictions(results, output, getattr(experiment.datamodule, "classes", None))
         print(f"the predictions are in {output}")
         return {}
     metrics = {name: value for result in results for name, value in result.items()}
@@ -206,14 +207,18 @@ def _record_test(metrics: dict[str, float], overrides: list[str], path: Path) ->
     print(f"the result is in {path}")
 
 
-def write_predictions(batches: list[dict[str, torch.Tensor]], path: Path) -> None:
+def write_predictions(batches: list[dict[str, torch.Tensor]], path: Path, classes: Sequence[str] | None = None) -> None:
     """Writes what predict_step returned as CSV, a row per sample in the order of the data; never overwrites.
 
     Args:
         batches: for each batch a mapping from column names to tensors (B,).
         path: the file.
+        classes: the names that stand in the columns label and prediction in place of numbers, where there are names.
     """
     columns = {name: torch.cat([batch[name] for batch in batches]).tolist() for name in batches[0]}
+    for name in ("label", "prediction"):
+        if classes is not None and name in columns:
+            columns[name] = [classes[number] for number in columns[name]]
     try:
         with path.open("x", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)

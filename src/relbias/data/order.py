@@ -1,5 +1,9 @@
 """The order of training samples and their random numbers, the same for any number of processes."""
 
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from lightning.pytorch import Trainer
@@ -65,3 +69,32 @@ def draws(sampler: DistributedSampler, samples: Tensor, count: int) -> Tensor:
         for sample in samples.tolist()
     ]
     return torch.from_numpy(np.stack(rows))
+
+
+@contextmanager
+def seeded(sampler: DistributedSampler, sample: int) -> Generator[None]:
+    """Inside, torch's and Python's random numbers depend on the seed, the epoch and the sample only: for augmentation.
+
+    Their generators are afterwards as they were.
+
+    Args:
+        sampler: from :func:`shuffled`; it knows seed and epoch.
+        sample: the position of the sample in the data set.
+
+    Example:
+        >>> sampler = shuffled(range(6))
+        >>> with seeded(sampler, 4):
+        ...     first = torch.rand(2)
+        >>> with seeded(sampler, 4):
+        ...     print(torch.equal(torch.rand(2), first))
+        True
+    """
+    state, own = torch.get_rng_state(), random.getstate()
+    seed = int(np.random.SeedSequence([sampler.seed, sampler.epoch, sample]).generate_state(1, np.uint64)[0])
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which reaches the generators of devices too
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        random.setstate(own)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from relbias.relations.base import check_size
 
 
-def check_sizes(sizes: Sequence[int], image_size: int) -> None:
+def check_sizes(sizes: Sequence[int], image_size: int | None = None) -> None:
     """Checks the argument `test_sizes` of a data module.
 
     A data module that has it also has `test_dataloader_at(size)`, the test split at any size, and `image_size`, the
@@ -13,7 +13,7 @@ def check_sizes(sizes: Sequence[int], image_size: int) -> None:
 
     Args:
         sizes: sides of square images, in pixels.
-        image_size: the side that is tested anyway.
+        image_size: the side that is tested anyway, where it is known.
 
     Raises:
         ValueError: a size is not a positive integer, occurs twice, or is `image_size`.
@@ -25,12 +25,12 @@ def check_sizes(sizes: Sequence[int], image_size: int) -> None:
         ValueError: test_sizes has 16, the size of the images itself, which is tested anyway; leave it out
     """
     if not isinstance(sizes, Sequence) or isinstance(sizes, str):
-        raise ValueError(f"test_sizes is {sizes!r}, expected a list of sides in pixels, such as [{image_size * 2}]")
+        raise ValueError(f"test_sizes is {sizes!r}, expected a list of sides in pixels")
     for size in sizes:
         check_size("a size in test_sizes", size, 1)
     if len(set(sizes)) < len(sizes):
         raise ValueError(f"test_sizes has a size twice: {list(sizes)}")
-    if image_size in sizes:
+    if image_size is not None and image_size in sizes:
         raise ValueError(
             f"test_sizes has {image_size}, the size of the images itself, which is tested anyway; leave it out"
         )

@@ -46,7 +46,7 @@ class Task(LightningModule):
         lr: the highest learning rate.
         weight_decay: AdamW's decoupled decay, for matrices only: biases, norms, every other parameter with one
             dimension, and all parameters of encodings (tables and strengths) are not decayed, because a decayed table
-            forgets the rare offsets first.
+            forgets the rare offsets first. Nor are those that a model of timm names in `no_weight_decay`.
         warmup_epochs: length of the warm-up in epochs, a fraction allowed; shorter trainings are all warm-up.
 
     Raises:
@@ -129,6 +129,9 @@ class Task(LightningModule):
             if isinstance(module, (Encoding, *_NORMS))
             for parameter in module.parameters()
         }
+        for module in self.modules():
+            names: Any = getattr(module, "no_weight_decay", tuple)  # of timm: pos_embed, cls_token and the like
+            spared |= {id(parameter) for name, parameter in module.named_parameters() if name in names()}
         decayed, others = [], []
         for name, parameter in self.named_parameters():
             if not parameter.requires_grad:
