@@ -7,9 +7,10 @@ import timm
 import torch
 
 import relbias as rb
+from relbias.plugins import engine
 from relbias.plugins.binding import bound
-from relbias.plugins.engine import encodings
 from relbias.plugins.timm import attach, detach, settings
+from relbias.plugins.timm.hosts import find
 
 ENCODINGS = ("table", "swin_v2", "irpe", "shaw", "alibi", "rope_axial", "rope_mixed", {"a": "table", "b": "rope_axial"})
 
@@ -26,6 +27,11 @@ def randomised(model):
             else:
                 parameter.copy_(0.1 * noise + (0 if name.endswith("bias") else 1))
     return model.eval()
+
+
+def encodings(model):
+    """Those attached to a model, or to the encoder inside a classifier."""
+    return engine.encodings(find(model)[0])
 
 
 def moved(model, std=1.0):

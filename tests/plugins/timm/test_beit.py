@@ -48,7 +48,7 @@ def test_host_bias_stays_and_trains(own, shared, qkv_bias, separate, fused):
     model(images).square().sum().backward()
     found = {key: parameter.grad for key, parameter in model.named_parameters()}
     for key, gradient in wanted.items():
-        torch.testing.assert_close(found[key], gradient, rtol=1e-4, atol=1e-5 * float(gradient.abs().max()))
+        torch.testing.assert_close(found[key], gradient, rtol=1e-4, atol=1e-5 * max(0.1, float(gradient.abs().max())))
 
 
 def test_our_table_equals_beits_own():

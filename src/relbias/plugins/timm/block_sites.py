@@ -39,7 +39,7 @@ def block_sites(blocks: Iterable[Any], relation: Relation, *swapped: Any) -> lis
 
 def head_dim(attention: Any) -> int:
     """D of an attention of timm that may not say it."""
-    return attention.head_dim if hasattr(attention, "head_dim") else attention.proj.in_features // attention.num_heads
+    return getattr(attention, "head_dim", None) or attention.proj.in_features // attention.num_heads
 
 
 def check_patches(root: Any) -> None:

@@ -11,13 +11,18 @@ from torch import nn
 from relbias._extras import extra
 from relbias.plugins.timm import (
     beit,
+    deepseek_vit,
     eva,
+    gemma4_vit,
     maxxvit,
     naflexvit,
+    qwen3_vit,
     swin_transformer,
     swin_transformer_v2,
     swin_transformer_v2_cr,
     vision_transformer,
+    vision_transformer_relpos,
+    vision_transformer_sam,
 )
 from relbias.plugins.timm.host import Host
 
@@ -26,13 +31,18 @@ with extra("vision"):
 
 _FAMILIES: tuple[Any, ...] = (
     beit,
+    deepseek_vit,
     eva,
+    gemma4_vit,
     maxxvit,
     naflexvit,
+    qwen3_vit,
     swin_transformer,
     swin_transformer_v2,
     swin_transformer_v2_cr,
     vision_transformer,
+    vision_transformer_relpos,
+    vision_transformer_sam,
 )
 HOSTS: dict[type[nn.Module], Host] = {host.root: host for family in _FAMILIES for host in family.HOSTS}
 """The host of each class of models."""

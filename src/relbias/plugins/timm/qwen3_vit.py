@@ -1,0 +1,38 @@
+"""timm's vision encoder of Qwen3-VL, alone or in a classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relbias._extras import extra
+from relbias.plugins.engine import Site
+from relbias.plugins.timm.attention_rope import RelativeAttentionRope
+from relbias.plugins.timm.block_sites import block_sites, check_patches
+from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.image_grid import BindsImageGrid
+from relbias.relations import Grid
+
+with extra("vision"):
+    from timm.models.qwen3_vit import Qwen3VitEncoder
+
+
+class AttachedQwen3VitEncoder(BindsImageGrid, Qwen3VitEncoder):
+    """A Qwen3VitEncoder that binds the grid of its image."""
+
+    host_class = Qwen3VitEncoder
+
+
+def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
+    """The attention of the blocks, which turns q and k by a rope for any grid and attends in both directions."""
+    check_patches(root)
+    return block_sites(root.blocks, Grid(*grid), RelativeAttentionRope)
+
+
+HOSTS = [
+    Host(
+        root=Qwen3VitEncoder,
+        modules=("qwen3_vit",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedQwen3VitEncoder},
+    )
+]
