@@ -43,6 +43,10 @@ class CodedBias(Part):
     def linear(self) -> tuple[int, ...]:
         return (self.table,)
 
+    @property
+    def by_rows(self) -> bool:
+        return True
+
     def per_item(self, work: Work) -> bool:
         return work.tensors[self.table].shape[0] > 1 or self.index.batch_heads[0] > 1
 
@@ -128,46 +132,3 @@ class CodedTable:
             target.baddbmm_(mass, block.tables(table))
         if grad is not None and x is not None:
             block.shared(grad).add_(reduced((mass.mT @ x).unflatten(0, block.shape[:2]), grad.shape))
-
-
-@dataclass(frozen=True)
-class CodedKeys(Part):
-    """k_j . table[r_ij], from the products of k with the table, (B, H, R, M), which are kept for all blocks.
-
-    Args:
-        keys: the number of the tensor (B, H, M, D).
-        rows: the number of the tensor (B or 1, H or 1, R, D).
-        index: gives the codes.
-    """
-
-    keys: int
-    rows: int
-    index: Index
-
-    def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
-        products = work.kept(
-            ("products", self.rows), None, lambda: work.tensors[self.rows] @ work.tensors[self.keys].mT
-        )
-        codes = _codes(work, self.index, block, products.device).expand(block.shape)
-        part = block.shared(products)[..., block.keys].gather(2, codes)
-        if blank:
-            tile.values.copy_(part)
-        else:
-            tile.values.add_(part)
-
-    def _mass(self, work: Work) -> Tensor:
-        b, h, m, _ = work.tensors[self.keys].shape
-        shape = (b, h, work.tensors[self.rows].shape[2], m)
-        return work.kept(("mass", self.rows), None, lambda: work.tensors[self.keys].new_zeros(shape))
-
-    def collect(self, work: Work, tile: Tile, block: Block) -> None:
-        if work.grads[self.keys] is not None or work.grads[self.rows] is not None:
-            codes = _codes(work, self.index, block, tile.values.device).expand(block.shape)
-            self._mass(work)[block.items, block.heads, :, block.keys].scatter_add_(2, codes, tile.values)
-
-    def finish(self, work: Work) -> None:
-        key_grad, row_grad = work.grads[self.keys], work.grads[self.rows]
-        if key_grad is not None:
-            key_grad.add_(self._mass(work).mT @ work.tensors[self.rows])
-        if row_grad is not None:
-            row_grad.add_(reduced(self._mass(work) @ work.tensors[self.keys], row_grad.shape))

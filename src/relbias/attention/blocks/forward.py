@@ -29,12 +29,14 @@ def blocks(
     batch, heads, n, _ = tensors[0].shape
     m = tensors[1].shape[2]
     rows_at_once = max(1, min(n, most, size // m))
-    for rows in row_blocks(n, rows_at_once):
-        keys = plan.masks.visible(rows)
-        if keys.stop > keys.start:
-            together = 1 if items_together else batch
-            for items, some in groups(together, heads, max(1, size // 4 // (rows_at_once * m))):
-                yield Block(items, some, rows, keys)
+    visible = ((rows, plan.masks.visible(rows)) for rows in row_blocks(n, rows_at_once))
+    parts = [(rows, keys) for rows, keys in visible if keys.stop > keys.start]
+    together = 1 if items_together else batch
+    pairs = list(groups(together, heads, max(1, size // 4 // (rows_at_once * m))))
+    if plan.by_heads:
+        yield from (Block(*pair, *part) for pair in pairs for part in parts)
+    else:
+        yield from (Block(*pair, *part) for part in parts for pair in pairs)
 
 
 def fill(

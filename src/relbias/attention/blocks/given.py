@@ -60,6 +60,10 @@ class Hidden(Part):
     def linear(self) -> tuple[int, ...]:
         return ()  # 0 and -inf, which no factor changes
 
+    @property
+    def by_rows(self) -> bool:
+        return True
+
     def per_item(self, work: Work) -> bool:
         masks = self.masks
         mask = masks.attn_mask
@@ -100,6 +104,10 @@ class Queries(Part):
     @property
     def skews(self) -> bool:
         return self.table.skews
+
+    @property
+    def by_rows(self) -> bool:
+        return not self.table.skews
 
     def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
         x = block.of_queries(work.tensors[self.x])

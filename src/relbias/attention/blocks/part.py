@@ -23,6 +23,11 @@ class Part(ABC):
         """Whether it goes by diagonals, and is added before the product of q and k."""
         return False
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether it keeps what it makes for some queries, to be used for all items and heads."""
+        return False
+
     def per_item(self, work: Work) -> bool:
         """Whether it differs from item to item."""
         return True

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from relbias.attention.blocks.coded import CodedBias, CodedKeys, CodedTable
+from relbias.attention.blocks.coded import CodedBias, CodedTable
+from relbias.attention.blocks.coded_keys import CodedKeys
 from relbias.attention.blocks.diagonals import DiagonalBias, DiagonalKeys, DiagonalTable
 from relbias.attention.blocks.given import Given, Hidden, Queries, Table
 from relbias.attention.blocks.part import Part
@@ -16,6 +17,9 @@ from relbias.attention.call import Call
 from relbias.attention.masks import Masks
 from relbias.relations import Index
 from relbias.terms import Entry
+
+_CODES = 1024
+"""Up to how many codes the products of keys with all of them are made, whatever the number of diagonals."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,14 @@ class Plan:
         parts: are added to the logits, those that go by diagonals first.
         values: are added to the values.
         masks: of the call.
+        by_heads: whether to go through all queries of some heads before the next heads.
     """
 
     scale: float
     parts: tuple[Part, ...]
     values: tuple[Table, ...]
     masks: Masks
+    by_heads: bool = False
 
 
 def unplanned(call: Call) -> bool:
@@ -108,12 +114,12 @@ def plan_call(call: Call) -> tuple[Plan, list[Tensor]]:
                 x = unrotated_q
             extra.append(Queries(tensors.number(x), _table(_four(entry.K), entry.index, codes, tensors, call)))
         if entry.Q is not None:
-            table = _table(_four(entry.Q) * c, entry.index, codes, tensors, call)
-            number = tensors.number(unrotated_k)
-            if isinstance(table, DiagonalTable):
-                extra.append(DiagonalKeys(number, table.rows, table.first, table.n))
+            rows, number = _four(entry.Q) * c, tensors.number(unrotated_k)
+            if codes is None or rows.shape[2] <= max(_CODES, len(codes) // 2):
+                extra.append(CodedKeys(number, tensors.number(rows), entry.index, codes, call.masks.n))
             else:
-                extra.append(CodedKeys(number, table.rows, table.index))
+                table = _diagonal_table(rows, codes, tensors, call)
+                extra.append(DiagonalKeys(number, table.rows, table.first, table.n))
         if entry.V is not None:
             values.append(_table(_four(entry.V), entry.index, codes, tensors, call))
     added = call.masks.attn_mask
@@ -131,7 +137,11 @@ def plan_call(call: Call) -> tuple[Plan, list[Tensor]]:
     if not others.empty:
         extra.append(Hidden(others))
     parts.extend(sorted(extra, key=lambda part: not part.skews))
-    return Plan(scale, tuple(parts), tuple(values), call.masks), list(tensors)
+    # What is kept by rows is made once where the heads come innermost, what is kept by heads where the rows do.
+    by_rows = any(part.by_rows for part in parts) or any(not table.skews for table in values)
+    by_heads = not by_rows and any(isinstance(part, CodedKeys) for part in parts)
+    parts = [replace(part, by_heads=by_heads) if isinstance(part, CodedKeys) else part for part in parts]
+    return Plan(scale, tuple(parts), tuple(values), call.masks, by_heads), list(tensors)
 
 
 def rows_in_order(x: Tensor) -> Tensor:
@@ -167,6 +177,10 @@ def _table(table: Tensor, index: Index, codes: Tensor | None, tensors: _Tensors,
     """How vectors, (B or 1, H or 1, R, D), are read: by diagonals, of which equal ones at either end count once."""
     if codes is None:
         return CodedTable(tensors.number(table.contiguous()), index)
+    return _diagonal_table(table, codes, tensors, call)
+
+
+def _diagonal_table(table: Tensor, codes: Tensor, tensors: _Tensors, call: Call) -> DiagonalTable:
     first, last = 0, len(codes) - 1
     if codes.device.type == "cpu":  # elsewhere it would wait for the device
         changes = (codes[1:] != codes[:-1]).nonzero()

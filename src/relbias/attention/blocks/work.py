@@ -31,3 +31,11 @@ class Work:
             self._kept.pop(name, None)
             self._kept[name] = (state, make())
         return self._kept[name][1]
+
+    def state(self, name: object) -> object:
+        """The state in which something was made under this name; None if there is nothing."""
+        return self._kept[name][0] if name in self._kept else None
+
+    def taken(self, name: object) -> Tensor:
+        """What was made under this name, which is kept no longer."""
+        return self._kept.pop(name)[1]
