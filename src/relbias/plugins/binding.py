@@ -15,7 +15,7 @@ reentrant checkpoint and hooks on saved tensors hand over another tensor.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -64,8 +64,19 @@ def bind_children(module: M, name: str, value: Any) -> M:
         name: of the child module, a sequence of modules, that is a list of functions in the stand-in.
         value: what each of them binds.
     """
+    return bind_each(module, name, [value] * len(getattr(module, name)))
+
+
+def bind_each(module: M, name: str, values: Sequence[Any]) -> M:
+    """The same with another value for each child.
+
+    Args:
+        module: as in `bind_children`.
+        name: as in `bind_children`.
+        values: what the children bind, in their order.
+    """
     stand_in = object.__new__(type(module))
-    children = [partial(_call_bound, value, child) for child in getattr(module, name)]
+    children = [partial(_call_bound, value, child) for value, child in zip(values, getattr(module, name), strict=True)]
     stand_in.__dict__ = {**module.__dict__, name: children}
     return stand_in
 

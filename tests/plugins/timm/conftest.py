@@ -6,20 +6,29 @@ import relbias as rb
 
 
 @pytest.fixture
-def make_vit():
-    """Builds a small vision transformer, in eval mode, in which attention matters to the output."""
+def lively():
+    """Makes attention matter to the output of a fresh model."""
 
-    def make(name="vit_tiny_patch16_224", **arguments):
-        torch.manual_seed(0)
-        arguments = {"img_size": 64, "depth": 2, "num_classes": 5} | arguments
-        model = timm.create_model(name, **arguments).eval()
+    def enliven(model, gain=4.0):
         with torch.no_grad():
             for key, parameter in model.named_parameters():
                 if key.endswith((".gamma", "norm1.weight", "norm2.weight")):
                     parameter.fill_(1.0)  # timm starts the scale of a layer near 0
                 if key.endswith("qkv.weight"):
-                    parameter.mul_(4.0)
+                    parameter.mul_(gain)
         return model
+
+    return enliven
+
+
+@pytest.fixture
+def make_vit(lively):
+    """Builds a small vision transformer, in eval mode, in which attention matters to the output."""
+
+    def make(name="vit_tiny_patch16_224", **arguments):
+        torch.manual_seed(0)
+        arguments = {"img_size": 64, "depth": 2, "num_classes": 5} | arguments
+        return lively(timm.create_model(name, **arguments).eval())
 
     return make
 

@@ -112,7 +112,7 @@ class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
     [
         (
             lambda: timm.create_model("resnet10t"),
-            "resnet10t is not supported: it is none of the vision transformers",
+            "resnet10t is not supported: it has no attention over tokens; the nearest supported model is '",
         ),
         (
             lambda: timm.create_model("mixer_s32_224"),

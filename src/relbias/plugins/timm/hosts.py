@@ -11,11 +11,16 @@ from torch import nn
 from relbias._extras import extra
 from relbias.plugins.timm import (
     beit,
+    crossvit,
+    csatv2,
     deepseek_vit,
     eva,
+    feature_list,
     gemma4_vit,
     maxxvit,
+    mobilevit,
     naflexvit,
+    pit,
     qwen3_vit,
     swin_transformer,
     swin_transformer_v2,
@@ -25,17 +30,23 @@ from relbias.plugins.timm import (
     vision_transformer_sam,
 )
 from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.unsupported import reason
 
 with extra("vision"):
     import timm
 
 _FAMILIES: tuple[Any, ...] = (
     beit,
+    crossvit,
+    csatv2,
     deepseek_vit,
     eva,
+    feature_list,
     gemma4_vit,
     maxxvit,
+    mobilevit,
     naflexvit,
+    pit,
     qwen3_vit,
     swin_transformer,
     swin_transformer_v2,
@@ -44,6 +55,7 @@ _FAMILIES: tuple[Any, ...] = (
     vision_transformer_relpos,
     vision_transformer_sam,
 )
+
 HOSTS: dict[type[nn.Module], Host] = {host.root: host for family in _FAMILIES for host in family.HOSTS}
 """The host of each class of models."""
 
@@ -73,19 +85,19 @@ def find(model: nn.Module) -> tuple[nn.Module, Host]:
     subclasses = [module for module in model.modules() if isinstance(module, tuple(HOSTS))]
     if subclasses:
         raise refusal(subclasses[0], f"its class {type(subclasses[0]).__name__} is not timm's own")
-    raise refusal(model, "it is none of the vision transformers of timm that are known here")
+    raise refusal(model, reason(model))
 
 
-def refusal(model: nn.Module, reason: str) -> ValueError:
+def refusal(model: nn.Module, why: str) -> ValueError:
     """The error for a model that is not supported, naming the nearest that is.
 
     Args:
         model: of the user.
-        reason: the rest of the sentence.
+        why: the rest of the sentence.
     """
     name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
     near = difflib.get_close_matches(name.lower(), architectures(), n=1, cutoff=0.0)[0]
-    return ValueError(f"{name} is not supported: {reason}; the nearest supported model is {near!r}")
+    return ValueError(f"{name} is not supported: {why}; the nearest supported model is {near!r}")
 
 
 def _host_class(module: nn.Module) -> type[nn.Module]:

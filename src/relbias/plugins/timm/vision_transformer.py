@@ -105,14 +105,10 @@ def block_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
         inside = list(block.modules())
         if any(isinstance(module, FixedGridAttention) for module in inside):
             raise ValueError("the model was created with relative attention (attn_layer=); there is nothing to attach")
-        found = [module for module in inside if is_exactly(module, Attention)]
-        if not found:
+        if not any(is_exactly(module, Attention) for module in inside):
             attention = type(getattr(block, "attn", block)).__name__
             raise UnsupportedError(f"its blocks attend by {attention}, not by timm's Attention")
-        sites += [
-            Site(module, RelativeAttention, module.num_heads, module.head_dim, module.qkv.weight, relation)
-            for module in found
-        ]
+        sites += attention_sites(block, relation)
     return sites
 
 
@@ -125,6 +121,20 @@ def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
         raise UnsupportedError(f"its first block is a {type(block).__name__}")
     relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
     return Site(block, _ENCODED[type(block)], heads, root.embed_dim // heads, next(block.parameters()), relation)
+
+
+def attention_sites(block: Any, relation: Grid) -> list[Site]:
+    """The modules of timm's Attention within one, all with the same relation.
+
+    Args:
+        block: or several, with everything inside.
+        relation: of its tokens.
+    """
+    return [
+        Site(module, RelativeAttention, module.num_heads, module.head_dim, module.qkv.weight, relation)
+        for module in block.modules()
+        if is_exactly(module, Attention)
+    ]
 
 
 def _classes(root: Any) -> dict[nn.Module, type[nn.Module]]:
