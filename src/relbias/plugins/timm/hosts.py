@@ -95,9 +95,18 @@ def refusal(model: nn.Module, why: str) -> ValueError:
         model: of the user.
         why: the rest of the sentence.
     """
-    name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
+    name = name_of(model)
     near = difflib.get_close_matches(name.lower(), architectures(), n=1, cutoff=0.0)[0]
     return ValueError(f"{name} is not supported: {why}; the nearest supported model is {near!r}")
+
+
+def name_of(model: nn.Module) -> str:
+    """The architecture of a model, or the name of its class where it does not tell.
+
+    Args:
+        model: of the user.
+    """
+    return getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
 
 
 def _host_class(module: nn.Module) -> type[nn.Module]:

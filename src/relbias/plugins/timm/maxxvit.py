@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relbias._extras import extra
 from relbias.encodings import Encoding
@@ -51,8 +48,17 @@ class RelativeAttentionCl(AttentionCl):
             q, k, v = self.qkv(x).reshape(batch, tokens, 3, heads, size).transpose(1, 3).unbind(2)
         index = self.encoding.grid_index(height, width)
         bias = _own_bias(self, shared_rel_pos)
-        with _kernels(bias):
-            out = attend(self, q, k, v, x.reshape(batch, tokens, channels), index, bias=bias, scale=self.scale)
+        out = attend(
+            self,
+            q,
+            k,
+            v,
+            x.reshape(batch, tokens, channels),
+            index,
+            bias=bias,
+            scale=self.scale,
+            unfused=_unfused(bias),
+        )
         return self.proj_drop(self.proj(out.transpose(1, 2).reshape(batch, height, width, -1)))
 
 
@@ -73,8 +79,8 @@ class RelativeAttention2d(Attention2d):
         q, k, v = (part.mT.contiguous() if self.fused_attn else part.mT for part in qkv)
         index = self.encoding.grid_index(height, width)
         bias = _own_bias(self, shared_rel_pos)
-        with _kernels(bias):
-            out = attend(self, q, k, v, x.flatten(2).mT, index, bias=bias, scale=self.scale)
+        tokens = x.flatten(2).mT
+        out = attend(self, q, k, v, tokens, index, bias=bias, scale=self.scale, unfused=_unfused(bias))
         return self.proj_drop(self.proj(out.mT.reshape(batch, -1, height, width)))
 
 
@@ -110,13 +116,9 @@ def _own_bias(module: Any, shared: Tensor | None) -> Tensor | None:
     return shared if module.rel_pos is None else module.rel_pos.get_bias()
 
 
-def _kernels(bias: Tensor | None) -> AbstractContextManager[None]:
-    """Which of torch's kernels give timm's numbers.
-
-    Its fused ones take no mask of three axes, such as a RelPosBiasTf makes.
-    """
-    plain = bias is not None and bias.ndim == 3 and not torch.is_grad_enabled()
-    return sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
+def _unfused(bias: Tensor | None) -> bool:
+    """Whether torch has no fused kernel for a bias: for one of three axes, such as a RelPosBiasTf makes."""
+    return bias is not None and bias.ndim == 3
 
 
 def _attentions(root: Any) -> list[tuple[Any, tuple[int, int]]]:
