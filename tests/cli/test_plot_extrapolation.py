@@ -8,6 +8,7 @@ import torch
 import yaml
 from matplotlib.figure import Figure
 from tests.cli.sizes import Timm
+from torch.utils.data import DataLoader, TensorDataset
 
 from relbias.cli import main as cli
 from relbias.cli.build import build
@@ -240,6 +241,30 @@ def test_runs_that_cannot_be_compared(runs, tmp_path, relbias_fails):
     assert f"and {task} differ in model.class_path: relbias.tasks." in line
     line = relbias_fails("plot", "extrapolation", runs["shaw"], runs["table"], runs["shaw"], "--at", "16")
     assert line == f"{runs['shaw']} is given twice; give each run once"
+
+
+def test_every_run_has_its_own_data(runs, tmp_path, monkeypatch, relbias_fails, capsys):
+    """As where data prepare images as the network of the run takes them."""
+    other = copied(runs["shaw"], tmp_path / "other", data__init_args__batch_size=9)
+    give = Digits.test_dataloader_at
+    monkeypatch.setattr(Digits, "test_dataloader_at", lambda self, size: moved(give(self, size), self.batch_size == 9))
+    rows = plot(runs["shaw"], other, "--at", "16", output=tmp_path)
+    images, labels = images_at(16)
+    found = [values(rows, run_dir)[16] for run_dir in (runs["shaw"], other)]
+    with torch.no_grad():
+        predicted = network_of(runs["shaw"], "shaw").eval()(images).argmax(dim=1)
+    assert found == pytest.approx([float((predicted == (labels + add) % 10).float().mean()) for add in (0, 1)])
+    assert found[0] != found[1]
+    capsys.readouterr()
+    monkeypatch.setattr(Digits, "val_dataloader", lambda self: give(self, 24 if self.batch_size == 9 else 16))
+    line = relbias_fails("plot", "extrapolation", runs["shaw"], other, "--at", "16")
+    assert line.startswith(f"{runs['shaw']} was trained at 16 and {other} at 24; one picture")
+
+
+def moved(loader, is_moved):
+    """The batches of a loader, where asked for with other labels."""
+    images, labels = (torch.cat(parts) for parts in zip(*loader, strict=True))
+    return DataLoader(TensorDataset(images, (labels + 1) % 10 if is_moved else labels), batch_size=200)
 
 
 def test_runs_that_are_not_whole(runs, tmp_path, relbias_fails):

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
 
 from relbias.cli import run_folder
 from relbias.cli.build import Experiment, build
@@ -68,27 +66,44 @@ def evaluate(run_dirs: Sequence[Path], sizes: Sequence[int], unit: Unit | None) 
     experiments = [_load(run_dir) for run_dir in run_dirs]
     configs = [experiment.dump() for experiment in experiments]
     check_alike(run_dirs, configs)
-    task, data = experiments[0].model, experiments[0].datamodule
+    training_sizes = [_check(experiment, sizes) for experiment in experiments]
+    for run_dir, training_size in zip(run_dirs, training_sizes, strict=True):
+        if training_size != training_sizes[0]:
+            raise ValueError(
+                f"{run_dirs[0]} was trained at {training_sizes[0]} and {run_dir} at {training_size}; "
+                "one picture compares runs that were trained at the same size"
+            )
+    rows = []
+    for run_dir, experiment, config, name in zip(run_dirs, experiments, configs, line_names(configs), strict=True):
+        data, seed = _data(experiment, "test"), config.get("seed_everything", 0)
+        for size in sizes:
+            metrics = _at(experiment, data, size, unit, f"{run_dir} at {size}:")
+            rows += [Measurement(str(run_dir), name, seed, size, key, value) for key, value in metrics.items()]
+    return rows, {"training_size": training_sizes[0], "label": experiments[0].model.extrapolation}
+
+
+def _check(experiment: Experiment, sizes: Sequence[int]) -> int:
+    """The size that a run was trained at; refuses sizes that its network or its data do not have at all."""
+    task, data = experiment.model, experiment.datamodule
     if task.extrapolation is None:
         raise ValueError(f"{type(task).__name__} is not drawn at other sizes: it has no extrapolation")
     if not hasattr(data, "test_dataloader_at"):
         raise ValueError(f"{type(data).__name__} has no test_dataloader_at(size), which gives its test at another size")
-    for experiment in experiments:
-        for size in sizes:
-            experiment.model.check_size(size)
-    data.prepare_data()
-    data.setup("fit")
-    training_size = task.size_of(_first(data.val_dataloader()))
-    data.setup("test")
-    for size in sizes:  # before anything is evaluated, so that a refusal comes at once
+    for size in sizes:
+        task.check_size(size)
+    data = _data(experiment, "fit", "test")
+    for size in sizes:
         data.test_dataloader_at(size)
-    rows = []
-    for run_dir, experiment, config, name in zip(run_dirs, experiments, configs, line_names(configs), strict=True):
-        for size in sizes:
-            metrics = _at(experiment, data, size, unit, f"{run_dir} at {size}:")
-            seed = config.get("seed_everything", 0)
-            rows += [Measurement(str(run_dir), name, seed, size, key, value) for key, value in metrics.items()]
-    return rows, {"training_size": training_size, "label": task.extrapolation}
+    return task.size_of(_first(data.val_dataloader()))
+
+
+def _data(experiment: Experiment, *stages: str) -> Any:
+    """The data of a run, set up: a copy, so that those of many runs are not held at once."""
+    data = copy.deepcopy(experiment.datamodule)
+    data.prepare_data()
+    for stage in stages:
+        data.setup(stage)
+    return data
 
 
 def _load(run_dir: Path) -> Experiment:
@@ -112,11 +127,9 @@ def _first(loader: Any) -> Any:
     return batch
 
 
-def _at(
-    experiment: Experiment, data: LightningDataModule, size: int, unit: Unit | None, prefix: str
-) -> dict[str, float]:
+def _at(experiment: Experiment, data: Any, size: int, unit: Unit | None, prefix: str) -> dict[str, float]:
     """The metrics of one run at one size, none where the run cannot serve it; tells either."""
-    loader: DataLoader = data.test_dataloader_at(size)  # ty: ignore[missing-attribute]
+    loader = data.test_dataloader_at(size)
     batch = _first(loader)
     found = experiment.model.size_of(batch)
     if found != size:
