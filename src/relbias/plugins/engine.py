@@ -163,7 +163,12 @@ def _try(encoding: Encoding, site: Site, index: Any) -> None:
     tokens = (next(iter(index.values())) if isinstance(index, Mapping) else index).shape[0]
     x = site.weight.new_zeros(2, tokens, site.num_heads * site.head_dim)
     with torch.no_grad():
-        encoding(index, x=x, attention=site.module)
+        terms = encoding(index, x=x, attention=site.module)
+    if "V" in terms.names and site.value_dim not in (None, site.head_dim):
+        raise ValueError(
+            f"{encoding.label} adds vectors of size {site.head_dim} to the values, which have size {site.value_dim} "
+            f"in {type(site.module).__name__}; attach it without values"
+        )
 
 
 def _check_attached(root: nn.Module) -> None:

@@ -27,6 +27,7 @@ class Site:
         head_dim: D.
         weight: a parameter that tells the dtype and device of the encoding.
         relation: of the tokens that meet in it.
+        value_dim: the size of a head's values; D by default.
     """
 
     module: nn.Module
@@ -35,6 +36,7 @@ class Site:
     head_dim: int
     weight: Tensor
     relation: Relation
+    value_dim: int | None = None
 
 
 def places(

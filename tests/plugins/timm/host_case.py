@@ -189,7 +189,7 @@ class HostCase:
         model = moved(self.attach(self.make()), std=0.3)
         grids = (self.grid, self.smaller) if self.sizes == "any" else (self.grid,)
         calls, found = [], []
-        self.attentions(model)[0].register_forward_hook(lambda *_: calls.append(1))
+        self.attentions(model)[0].register_forward_pre_hook(lambda *_: calls.append(1))
         for checkpointing in (False, True):
             calls.clear()
             model.zero_grad()

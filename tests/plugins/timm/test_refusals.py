@@ -103,6 +103,10 @@ def small(name, **arguments):
     return timm.create_model(name, depth=1, embed_dim=64, num_heads=2, **arguments)
 
 
+class OwnAttention(timm.layers.Attention):
+    pass
+
+
 class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
     pass
 
@@ -118,8 +122,10 @@ class OwnTransformer(timm.models.vision_transformer.VisionTransformer):
             lambda: timm.create_model("mixer_s32_224"),
             r"mixer_s32.* nearest supported model is '",
         ),
-        (lambda: small("vit_huge_patch14_xp_224"), "attend by ParallelScalingBlock.*nearest supported model is 'vit_"),
-        (lambda: small("vit_dwee_patch16_reg1_gap_256"), "attend by DiffAttention"),
+        (
+            lambda: small("vit_tiny_patch16_224", attn_layer=OwnAttention),
+            "attend by OwnAttention, not by timm's Attention; the nearest supported model is 'vit_tiny_patch16_224'",
+        ),
         (lambda: OwnTransformer(depth=1, embed_dim=64, num_heads=2), "OwnTransformer is not supported: its class"),
         (lambda: nn.ModuleList([small("vit_tiny_patch16_224") for _ in range(2)]), "2 models inside"),
         (lambda: nn.Linear(2, 2), "Linear is not supported"),

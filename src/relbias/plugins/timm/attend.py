@@ -30,7 +30,8 @@ def attend(
     scale: float | Tensor | None = None,
     normalize: bool = False,
     unfused: bool = False,
-) -> Tensor:
+    return_weights: bool = False,
+) -> Any:
     """Attention with the terms of a module's encoding, computed as the host would, so that numbers do not change.
 
     Args:
@@ -47,9 +48,10 @@ def attend(
         scale: as in `relative_attention`.
         normalize: as in `relative_attention`.
         unfused: whether the host gives torch's attention shapes with which it takes its plain kernel.
+        return_weights: as in `relative_attention`; only without fused attention.
 
     Returns:
-        (B, H, N, D).
+        (B, H, N, D); with `return_weights` also the weights, (B, H, N, N).
 
     Raises:
         ValueError: torch.jit.trace or torch.fx is tracing.
@@ -80,4 +82,5 @@ def attend(
             scale=scale,
             normalize=normalize,
             implementation=implementation,
+            return_weights=return_weights,
         )

@@ -15,6 +15,11 @@ from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
 from relbias.plugins.timm.image_grid import AttachedHybridEmbed, BindsImageGrid
 from relbias.plugins.timm.patch_dropout import telling
 from relbias.plugins.timm.tokens import EncodesTokens
+from relbias.plugins.timm.vision_transformer_blocks import (
+    RelativeDiffAttention,
+    RelativeDiffParallelScalingBlock,
+    RelativeParallelScalingBlock,
+)
 from relbias.relations import Grid
 
 with extra("vision"):
@@ -49,6 +54,10 @@ class FixedGridAttention(RelativeAttention):
     """The same in a model that does not tell the grid of a call: it is always the encoding's own."""
 
     grid_from_call = False
+
+
+_DIFFERENCES: tuple[Any, ...] = (RelativeDiffAttention, RelativeDiffParallelScalingBlock)
+_ATTENTIONS: tuple[Any, ...] = (RelativeAttention, RelativeParallelScalingBlock, *_DIFFERENCES)
 
 
 class AttachedVisionTransformer(BindsImageGrid, VisionTransformer):
@@ -105,10 +114,11 @@ def block_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
         inside = list(block.modules())
         if any(isinstance(module, FixedGridAttention) for module in inside):
             raise ValueError("the model was created with relative attention (attn_layer=); there is nothing to attach")
-        if not any(is_exactly(module, Attention) for module in inside):
+        found = attention_sites(block, relation)
+        if not found:
             attention = type(getattr(block, "attn", block)).__name__
             raise UnsupportedError(f"its blocks attend by {attention}, not by timm's Attention")
-        sites += attention_sites(block, relation)
+        sites += found
     return sites
 
 
@@ -123,18 +133,22 @@ def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
     return Site(block, _ENCODED[type(block)], heads, root.embed_dim // heads, next(block.parameters()), relation)
 
 
-def attention_sites(block: Any, relation: Grid) -> list[Site]:
-    """The modules of timm's Attention within one, all with the same relation.
+def attention_sites(block: nn.Module, relation: Grid) -> list[Site]:
+    """The modules within one that attend by a class of timm's vision transformers, all with the same relation.
 
     Args:
         block: or several, with everything inside.
         relation: of its tokens.
     """
-    return [
-        Site(module, RelativeAttention, module.num_heads, module.head_dim, module.qkv.weight, relation)
-        for module in block.modules()
-        if is_exactly(module, Attention)
-    ]
+    sites = []
+    modules: list[Any] = list(block.modules())
+    for module in modules:
+        new = next((new for new in _ATTENTIONS if is_exactly(module, new.host_class)), None)
+        if new is not None:
+            value_dim = (2 if new in _DIFFERENCES else 1) * module.head_dim
+            weight = next(module.parameters())
+            sites.append(Site(module, new, module.num_heads, module.head_dim, weight, relation, value_dim))
+    return sites
 
 
 def _classes(root: Any) -> dict[nn.Module, type[nn.Module]]:
@@ -145,9 +159,6 @@ def _classes(root: Any) -> dict[nn.Module, type[nn.Module]]:
     return classes
 
 
-# Architectures whose blocks have no attention module of the supported class.
-_REFUSED = ("vit_*_xp_*", "vit_pwee_*", "vit_dwee_*", "vit_dpwee_*", "vit_dlittle_*")
-
 HOSTS = [
     Host(
         root=VisionTransformer,
@@ -156,7 +167,6 @@ HOSTS = [
         classes=_classes,
         tokens=find_tokens,
         positions=("pos_embed",),
-        refused=_REFUSED,
     ),
     Host(
         root=VisionTransformerDistilled,
