@@ -24,12 +24,10 @@ from relbias.cli.provenance import commit, machine
 
 ENCODINGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "table": ("table", {}),
-    "table, shared": ("table", {"shared": True}),
     "swin_v2 (log-CPB)": ("swin_v2", {}),
     "irpe, contextual on k": ("irpe", {"rpe_on": "k"}),
     "irpe, contextual on q, k and v": ("irpe", {"rpe_on": "qkv"}),
     "rope_axial": ("rope_axial", {}),
-    "cpe": ("cpe", {}),
 }
 OWN = "timm's vit_relpos"
 
@@ -61,19 +59,24 @@ def main() -> None:
     if options.only:
         models = {name: model for name, model in models.items() if name == "untouched" or options.only in name}
     images = torch.randn(options.batch, 3, *plain.patch_embed.img_size)
-    tokens = torch.randn(options.batch, 1 + plain.patch_embed.num_patches, plain.embed_dim)
+    whole = [(name, model, images) for name, model in models.items()]
+    attention = []
+    for name, model in models.items():
+        tokens = model.num_prefix_tokens + model.patch_embed.num_patches
+        attention.append((name, model.blocks[0].attn, torch.randn(options.batch, tokens, model.embed_dim)))
     columns = [
-        {name: _forward(model, images) for name, model in models.items()},
-        {name: _training(model, images) for name, model in models.items()},
-        {name: _forward(model.blocks[0].attn, tokens) for name, model in models.items()},
-        {name: _training(model.blocks[0].attn, tokens) for name, model in models.items()},
+        {name: make(module, x) for name, module, x in inputs}
+        for inputs in (whole, attention)
+        for make in (_forward, _training)
     ]
     measured = [_ratios(column, options.rounds) for column in columns]
     print("| encoding | forward | training | attention forward | attention training |\n|---|---|---|---|---|")
     for name in list(models)[1:]:
         if name != "its plain twin":
             print(f"| {name} | " + " | ".join(column[name] for column in measured) + " |")
-    print(f"\n{options.model}, batch {options.batch}, float32, {options.rounds} rounds. {machine()}. Commit {commit()}.")
+    print(
+        f"\n{options.model}, batch {options.batch}, float32, {options.rounds} rounds. {machine()}. Commit {commit()}."
+    )
     print("Untouched: " + ", ".join(f"{column['untouched']} s" for column in measured) + ".")
 
 
