@@ -111,6 +111,18 @@ def test_auto_goes_block_by_block_where_the_mask_is_large(monkeypatch, name):
     torch.testing.assert_close(rb.relative_attention(q, k, v), expected)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["nothing", "rotation"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_auto_folds_what_needs_no_mask_at_any_length(monkeypatch, name, causal, trained):
+    monkeypatch.setattr(functional, "_LARGEST_MASK", 0)
+    q, k, v = (x.requires_grad_(trained) for x in qkv())
+    assert rb.explain(q, k, v, term(name), is_causal=causal).chosen == "folded"
+    if causal:
+        assert rb.explain(q, k, v, term(name), is_causal=True, window=(2, 0)).chosen == "blockwise"
+        assert rb.explain(q[:, :, 1:], k, v, is_causal=True).chosen == "blockwise"
+
+
 @pytest.mark.parametrize(
     ("terms", "arguments", "size"),
     [

@@ -116,7 +116,7 @@ def _mask(call: Call) -> Tensor | None:
     None if torch's own causal flag, or nothing, says all.
     """
     parts = [part for part in (added_rows(call, ALL_ROWS), call.masks.added(ALL_ROWS, call.dtype)) if part is not None]
-    if not parts and _only_causal(call):
+    if not parts and call.masks.only_causal:
         return None
     allowed = call.masks.allowed(ALL_ROWS, call.q.device)
     return hide(sum(parts[1:], parts[0]), allowed) if parts else allowed
@@ -126,10 +126,3 @@ def _adds(call: Call) -> bool:
     """Whether anything is added to the logits."""
     mask = call.masks.attn_mask
     return any(name != "rotation" for name in call.terms.names) or (mask is not None and mask.is_floating_point())
-
-
-def _only_causal(call: Call) -> bool:
-    """Whether torch's own causal flag, which is aligned at the top left, says all."""
-    masks = call.masks
-    others = (masks.attn_mask, masks.key_padding_mask, masks.window, masks.document_ids)
-    return all(mask is None for mask in others) and (not masks.is_causal or masks.n == masks.m)

@@ -124,7 +124,7 @@ def _mask_is_trained(call: Call) -> bool:
 def _mask_size(call: Call) -> int:
     """How many numbers the mask of `folded`, or the weights that it makes for V, have at most."""
     batch, heads, n, m = *call.q.shape[:3], call.k.shape[2]
-    size = 0 if call.masks.empty else batch * n * m
+    size = 0 if call.masks.only_causal else batch * n * m
     for entry in call.terms.entries:
         if not (entry.K is entry.Q is entry.V is entry.u is entry.g is None):
             size = batch * heads * n * m

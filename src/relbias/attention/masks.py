@@ -39,6 +39,12 @@ class Masks:
         given = (self.attn_mask, self.key_padding_mask, self.window, self.document_ids)
         return not self.is_causal and all(mask is None for mask in given)
 
+    @property
+    def only_causal(self) -> bool:
+        """Whether torch's own causal flag, which is aligned at the top left, or no mask says all."""
+        others = (self.attn_mask, self.key_padding_mask, self.window, self.document_ids)
+        return all(mask is None for mask in others) and (not self.is_causal or self.n == self.m)
+
     def allowed(self, rows: slice, device: torch.device) -> Tensor | None:
         """Which keys the queries of some rows may attend to, (B or 1, H or 1, n, M) bool; None for all."""
         parts = []
