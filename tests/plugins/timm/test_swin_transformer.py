@@ -95,19 +95,6 @@ def test_windows_of_one_patch(train):
             detach(model)
 
 
-def test_features_only(train):
-    arguments = {"img_size": (64, 96), "embed_dim": 32, "depths": (2, 2), "num_heads": (2, 4), "window_size": (4, 6)}
-    arguments |= {"features_only": True, "out_indices": (0, 1), "feature_cls": "getter"}
-    wrapper = timm.create_model("swin_tiny_patch4_window7_224", **arguments)
-    attach(wrapper.eval(), "table")
-    model = make("swin")
-    attach(model, "table")
-    train(model)
-    wrapper.model.load_state_dict({k: v for k, v in model.state_dict().items() if k in wrapper.model.state_dict()})
-    wanted = model.forward_intermediates(images(), intermediates_only=True)
-    torch.testing.assert_close(wrapper(images()), wanted)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_of_another_class_is_refused(kind):
     model = make(kind)

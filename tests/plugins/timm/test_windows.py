@@ -101,6 +101,31 @@ def test_checkpointing_copies_and_state(name, train):
         assert torch.isfinite(model(x)).all()
 
 
+@pytest.mark.parametrize("name", ["swin", "swin v2", "swin v2 cr", "maxvit", "coatnet"])
+def test_features_only(name, train):
+    """Timm takes such a model apart: only its stages are left."""
+    model, x = make(name), images(size_of(name))
+    architecture, arguments = MODELS[name]
+    features = timm.create_model(architecture, features_only=True, **arguments).eval()
+    weights = {key.replace("layers_", "layers.").replace("stages_", "stages."): key for key in features.state_dict()}
+    features.load_state_dict({weights[key]: value for key, value in model.state_dict().items() if key in weights})
+    with torch.no_grad():
+        before = features(x)
+        attach(model, "table")
+        attach(features, "table")
+        for found, wanted in zip(features(x), before, strict=True):
+            assert torch.equal(found, wanted)
+        train(model)
+        train(features)
+        for found, wanted in zip(features(x), model.forward_intermediates(x, intermediates_only=True), strict=True):
+            found = found.permute(0, 3, 1, 2) if found.shape[1] != wanted.shape[1] else found
+            torch.testing.assert_close(found, wanted)
+        assert settings(features) == settings(model)
+        detach(features)
+        for found, wanted in zip(features(x), before, strict=True):
+            assert torch.equal(found, wanted)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_meta_device(name, train):
     architecture, arguments = MODELS[name]

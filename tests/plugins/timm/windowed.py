@@ -25,7 +25,7 @@ MODELS = {
     "maxvit, parallel": ("maxvit_tiny_pm_256", MAXXVIT | {"embed_dim": (64, 64, 64, 64)}),
     "maxxvit": ("maxxvitv2_nano_rw_256", MAXXVIT),
     "coatnet": ("coatnet_nano_rw_224", MAXXVIT),
-    "coatnet, tf": ("coatnet_0_224", MAXXVIT),
+    "coatnet, tf": ("coatnet_0_224", MAXXVIT | {"transformer_rel_pos_type": "bias_tf"}),
     "coatnet, mlp": ("coatnet_rmlp_nano_rw_224", MAXXVIT),
 }
 

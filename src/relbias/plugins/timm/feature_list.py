@@ -9,7 +9,14 @@ from torch import nn
 
 from relbias._extras import extra
 from relbias.plugins.engine import Site
-from relbias.plugins.timm import csatv2, mobilevit
+from relbias.plugins.timm import (
+    csatv2,
+    maxxvit,
+    mobilevit,
+    swin_transformer,
+    swin_transformer_v2,
+    swin_transformer_v2_cr,
+)
 from relbias.plugins.timm.host import Host, UnsupportedError
 from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.unsupported import reason
@@ -24,7 +31,7 @@ class AttachedFeatureList(AttachedModel, FeatureListNet):
     host_class = FeatureListNet
 
 
-_FAMILIES = (mobilevit, csatv2)
+_FAMILIES: tuple[Any, ...] = (mobilevit, csatv2, maxxvit, swin_transformer, swin_transformer_v2, swin_transformer_v2_cr)
 
 
 def _family(root: nn.Module) -> Any:
@@ -39,7 +46,8 @@ def _sites(root: Any, grid: tuple[int, int]) -> list[Site]:
 
 
 def _classes(root: Any) -> Mapping[nn.Module, type[nn.Module]]:
-    return {root: AttachedFeatureList, **_family(root).blocks(root)}
+    family = _family(root)
+    return {root: AttachedFeatureList, **(family.blocks(root) if hasattr(family, "blocks") else {})}
 
 
 def _grid(root: Any) -> tuple[int, int]:

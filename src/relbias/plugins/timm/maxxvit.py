@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias.encodings import Encoding
@@ -90,6 +90,11 @@ class AttachedMaxxVit(AttachedModel, MaxxVit):
     host_class = MaxxVit
 
 
+def attends(root: nn.Module) -> bool:
+    """Whether there is attention of this family inside."""
+    return any(is_exactly(module, AttentionCl, Attention2d) for module in root.modules())
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is that of the first: of a partition, or of a stage's map."""
     found = _attentions(root)
@@ -107,7 +112,7 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     ]
 
 
-def first_grid(root: Any) -> tuple[int, int]:
+def own_grid(root: Any) -> tuple[int, int]:
     """The grid of the first attention."""
     return _attentions(root)[0][1]
 
@@ -121,19 +126,30 @@ def _unfused(bias: Tensor | None) -> bool:
     return bias is not None and bias.ndim == 3
 
 
-def _attentions(root: Any) -> list[tuple[Any, tuple[int, int]]]:
-    """The modules with the grids that they attend in."""
-    found = []
+def _map_of(root: Any, block: Any) -> tuple[int, int]:
+    """The size of the map that a block attends in: that of its own bias, or of the model's images."""
+    if block.attn.rel_pos is not None:
+        return block.attn.rel_pos.window_size
+    if not is_exactly(root, MaxxVit):
+        raise UnsupportedError("the sizes of its maps are not known; attach before the model is taken apart")
     height, width = (size // root.stem.stride for size in root.img_size)
     for stage in root.stages:
         height, width = (height + 1) // 2, (width + 1) // 2
-        for module in stage.modules():
-            if is_exactly(module, TransformerBlock2d):
-                found.append((module.attn, (height, width)))
-            elif is_exactly(module, PartitionAttentionCl, PartitionAttention2d):
-                found.append((module.attn, module.partition_size))
-            elif is_exactly(module, ParallelPartitionAttention):
-                found += [(attention, module.partition_size) for attention in (module.attn_block, module.attn_grid)]
+        if block in set(stage.blocks):
+            break
+    return height, width
+
+
+def _attentions(root: Any) -> list[tuple[Any, tuple[int, int]]]:
+    """The modules with the grids that they attend in."""
+    found = []
+    for module in root.modules():
+        if is_exactly(module, TransformerBlock2d):
+            found.append((module.attn, _map_of(root, module)))
+        elif is_exactly(module, PartitionAttentionCl, PartitionAttention2d):
+            found.append((module.attn, module.partition_size))
+        elif is_exactly(module, ParallelPartitionAttention):
+            found += [(attention, module.partition_size) for attention in (module.attn_block, module.attn_grid)]
     if not found:
         raise UnsupportedError("none of its blocks attends")
     for attention, _ in found:
@@ -148,6 +164,6 @@ HOSTS = [
         modules=("maxxvit",),
         sites=find_sites,
         classes=lambda root: {root: AttachedMaxxVit},
-        grid=first_grid,
+        grid=own_grid,
     )
 ]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
-from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.host import Host, is_exactly
 from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
 with extra("vision"):
-    from timm.models.swin_transformer import SwinTransformer, WindowAttention
+    from timm.models.swin_transformer import SwinTransformer, SwinTransformerStage, WindowAttention
 
 
 class RelativeWindowAttention(WindowAttention):
@@ -49,14 +49,19 @@ class AttachedSwinTransformer(AttachedModel, SwinTransformer):
     host_class = SwinTransformer
 
 
+def attends(root: nn.Module) -> bool:
+    """Whether there is a stage of this family inside."""
+    return any(is_exactly(module, SwinTransformerStage) for module in root.modules())
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is the window of the first."""
-    return window_sites(block_attentions(root.layers, WindowAttention), RelativeWindowAttention, grid)
+    return window_sites(block_attentions(root, SwinTransformerStage, WindowAttention), RelativeWindowAttention, grid)
 
 
-def first_window(root: Any) -> tuple[int, int]:
+def own_grid(root: Any) -> tuple[int, int]:
     """The window of the first block."""
-    return block_attentions(root.layers, WindowAttention)[0].window_size
+    return block_attentions(root, SwinTransformerStage, WindowAttention)[0].window_size
 
 
 HOSTS = [
@@ -65,6 +70,6 @@ HOSTS = [
         modules=("swin_transformer",),
         sites=find_sites,
         classes=lambda root: {root: AttachedSwinTransformer},
-        grid=first_window,
+        grid=own_grid,
     )
 ]

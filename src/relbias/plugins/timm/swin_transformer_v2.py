@@ -6,18 +6,18 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
-from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.host import Host, is_exactly
 from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
 with extra("vision"):
-    from timm.models.swin_transformer_v2 import SwinTransformerV2, WindowAttention
+    from timm.models.swin_transformer_v2 import SwinTransformerV2, SwinTransformerV2Stage, WindowAttention
 
 _LARGEST_SCALE = 100.0
 
@@ -74,14 +74,21 @@ class AttachedSwinTransformerV2(AttachedModel, SwinTransformerV2):
     host_class = SwinTransformerV2
 
 
+def attends(root: nn.Module) -> bool:
+    """Whether there is a stage of this family inside."""
+    return any(is_exactly(module, SwinTransformerV2Stage) for module in root.modules())
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is the window of the first."""
-    return window_sites(block_attentions(root.layers, WindowAttention), RelativeWindowAttentionV2, grid)
+    return window_sites(
+        block_attentions(root, SwinTransformerV2Stage, WindowAttention), RelativeWindowAttentionV2, grid
+    )
 
 
-def first_window(root: Any) -> tuple[int, int]:
+def own_grid(root: Any) -> tuple[int, int]:
     """The window of the first block."""
-    return block_attentions(root.layers, WindowAttention)[0].window_size
+    return block_attentions(root, SwinTransformerV2Stage, WindowAttention)[0].window_size
 
 
 HOSTS = [
@@ -90,6 +97,6 @@ HOSTS = [
         modules=("swin_transformer_v2",),
         sites=find_sites,
         classes=lambda root: {root: AttachedSwinTransformerV2},
-        grid=first_window,
+        grid=own_grid,
     )
 ]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
-from relbias.plugins.timm.host import Host
+from relbias.plugins.timm.host import Host, is_exactly
 from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
 with extra("vision"):
-    from timm.models.swin_transformer_v2_cr import SwinTransformerV2Cr, WindowMultiHeadAttention
+    from timm.models.swin_transformer_v2_cr import (
+        SwinTransformerV2Cr,
+        SwinTransformerV2CrStage,
+        WindowMultiHeadAttention,
+    )
 
 _LARGEST_SCALE = 100.0
 
@@ -53,14 +57,23 @@ class AttachedSwinTransformerV2Cr(AttachedModel, SwinTransformerV2Cr):
     host_class = SwinTransformerV2Cr
 
 
+def attends(root: nn.Module) -> bool:
+    """Whether there is a stage of this family inside."""
+    return any(is_exactly(module, SwinTransformerV2CrStage) for module in root.modules())
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of each block, where `grid` is the window of the first."""
-    return window_sites(block_attentions(root.stages, WindowMultiHeadAttention), RelativeWindowMultiHeadAttention, grid)
+    return window_sites(
+        block_attentions(root, SwinTransformerV2CrStage, WindowMultiHeadAttention),
+        RelativeWindowMultiHeadAttention,
+        grid,
+    )
 
 
-def first_window(root: Any) -> tuple[int, int]:
+def own_grid(root: Any) -> tuple[int, int]:
     """The window of the first block."""
-    return block_attentions(root.stages, WindowMultiHeadAttention)[0].window_size
+    return block_attentions(root, SwinTransformerV2CrStage, WindowMultiHeadAttention)[0].window_size
 
 
 HOSTS = [
@@ -69,6 +82,6 @@ HOSTS = [
         modules=("swin_transformer_v2_cr",),
         sites=find_sites,
         classes=lambda root: {root: AttachedSwinTransformerV2Cr},
-        grid=first_window,
+        grid=own_grid,
     )
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -31,17 +31,19 @@ def scaled(own: tuple[int, int], first: tuple[int, int], grid: tuple[int, int]) 
     return height, width
 
 
-def block_attentions(stages: Iterable[Any], attention: type[nn.Module]) -> list[Any]:
+def block_attentions(root: nn.Module, stage: type[nn.Module], attention: type[nn.Module]) -> list[Any]:
     """The attention of each block of a Swin Transformer.
 
     Args:
-        stages: modules with `blocks`, of which each has an attention at `attn`.
+        root: the model, or what holds its stages.
+        stage: the class of the stages, which have `blocks` with an attention at `attn`.
         attention: the class that they all have.
 
     Raises:
         UnsupportedError: one has another class.
     """
-    found = [block.attn for stage in stages for block in stage.blocks]
+    stages: list[Any] = [module for module in root.modules() if is_exactly(module, stage)]
+    found = [block.attn for module in stages for block in module.blocks]
     for module in found:
         if not is_exactly(module, attention):
             raise UnsupportedError(f"its blocks attend by {type(module).__name__}, not by timm's {attention.__name__}")
