@@ -58,6 +58,36 @@ def test_starts_at_zero_and_is_a_convolution_after_the_first_block(make_vit, tra
     assert set(model.state_dict()) == keys
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("beit_base_patch16_224", {"use_shared_rel_pos_bias": True, "use_rel_pos_bias": False}),
+        ("eva02_tiny_patch14_224", {"img_size": 56}),
+        ("vit_relpos_small_patch16_224", {}),
+        ("vit_srelpos_small_patch16_224", {}),
+        ("vit_relpos_base_patch16_rpn_224", {}),
+    ],
+    ids=str,
+)
+def test_other_families(make_vit, train, name, arguments):
+    model, plain = (make_vit(name, embed_dim=48, num_heads=2, **arguments) for _ in range(2))
+    images = torch.randn(2, 3, *model.patch_embed.img_size, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        before = plain.forward_features(images)
+        attach(model, "cpe")
+        assert torch.equal(model.forward_features(images), before)
+    train(model)
+    encoding, prefix = model.blocks[0].encoding, plain.num_prefix_tokens
+    plain.blocks[0].register_forward_hook(
+        lambda module, args, tokens: transcription(tokens, encoding.weight, encoding.bias, (4, 4), prefix)
+    )
+    assert (plain.forward_features(images) - before).abs().max() > 1e-3
+    torch.testing.assert_close(model.forward_features(images), plain.forward_features(images), rtol=1e-4, atol=1e-4)
+    detach(model)
+    with torch.no_grad():
+        assert torch.equal(model.forward_features(images), before)
+
+
 def test_together_with_an_encoding_of_attention(make_vit, train, bias_mask):
     model, plain = make_vit(dynamic_img_size=True), make_vit(dynamic_img_size=True)
     attach(model, {"patches": "cpe", "pairs": "table"}, grid=(6, 6))

@@ -50,6 +50,42 @@ def test_dropped_positions_are_as_zeros(models):
     assert [set(vars(a)) for a in model.modules()] == [set(vars(b)) for b in plain.modules()]
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "parameter"),
+    [
+        ("beit_base_patch16_224", {"use_abs_pos_emb": True}, "pos_embed"),
+        ("eva02_tiny_patch14_224", {"img_size": 56}, "pos_embed"),
+        (
+            "samvit_base_patch16_224",
+            {"use_abs_pos": True, "neck_chans": 16, "global_attn_indexes": (1,), "window_size": 3},
+            "pos_embed",
+        ),
+        ("naflexvit_base_patch16_gap", {"img_size": None}, "embeds.pos_embed"),
+    ],
+    ids=str,
+)
+def test_other_families(make_vit, name, arguments, parameter):
+    model = make_vit(name, embed_dim=48, num_heads=2, **arguments)
+    size = 56 if arguments.get("img_size") else 64
+    images = torch.randn(1, 3, size, size)
+    state = model.state_dict()
+    torch.nn.init.normal_(state[parameter])
+    without = copy.deepcopy(model)
+    torch.nn.init.zeros_(without.state_dict()[parameter])
+    with torch.no_grad():
+        plain = model.forward_features(images)
+        assert (plain - without.forward_features(images)).abs().max() > 1e-3
+        attach(model, "table", drop_positions=True)
+        assert torch.equal(model.forward_features(images), without.forward_features(images))
+        found = model.forward_intermediates(images, intermediates_only=True)
+        wanted = without.forward_intermediates(images, intermediates_only=True)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        assert not model.get_parameter(parameter).requires_grad
+        detach(model)
+        assert torch.equal(model.forward_features(images), plain)
+    assert model.get_parameter(parameter).requires_grad
+
+
 def test_dropped_positions_do_not_train(models):
     model, _, without = models
     attach(model, "table", drop_positions=True)
@@ -101,8 +137,18 @@ def test_a_frozen_parameter_stays_frozen(make_vit):
     assert not model.pos_embed.requires_grad
 
 
-def test_a_model_without_positions_is_refused(make_vit):
-    model = make_vit(pos_embed="none")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("vit_tiny_patch16_224", {"pos_embed": "none"}),
+        ("vit_relpos_small_patch16_224", {}),
+        ("eva02_tiny_patch14_224", {"img_size": 56, "use_abs_pos_emb": False}),
+    ],
+    ids=str,
+)
+def test_a_model_without_positions_is_refused(make_vit, name, arguments):
+    """Also one whose own are relative, or turn q and k."""
+    model = make_vit(name, **arguments)
     with pytest.raises(ValueError, match="is not supported: it has no absolute positions to drop"):
         attach(model, "table", drop_positions=True)
     assert not any(isinstance(module, rb.Encoding) for module in model.modules())

@@ -70,8 +70,11 @@ def attend(
         # Only torch's fused attention gives the host's very numbers; with gradients the nearest will do, and with
         # dropout there are none.
         implementation = "auto" if torch.is_grad_enabled() or dropout_p else "folded"
+    # Hooks on a host's dropout, by which timm extracts attention, see the weights where the host would show them.
+    hooks = (module.attn_drop._forward_hooks, module.attn_drop._forward_pre_hooks)
+    watched = not module.fused_attn and not dropout_p and not return_weights and any(hooks)
     with sdpa_kernel(SDPBackend.MATH) if unfused and not torch.is_grad_enabled() else nullcontext():
-        return relative_attention(
+        out = relative_attention(
             q,
             k,
             v,
@@ -82,5 +85,10 @@ def attend(
             scale=scale,
             normalize=normalize,
             implementation=implementation,
-            return_weights=return_weights,
+            return_weights=return_weights or watched,
         )
+    if not watched:
+        return out
+    out, weights = out
+    module.attn_drop(weights)
+    return out

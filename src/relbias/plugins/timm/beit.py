@@ -15,10 +15,11 @@ from relbias.plugins.timm.block_sites import block_sites, check_patches
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.image_grid import BindsImageGrid
 from relbias.plugins.timm.qkv import project_without_key_bias, split_qkv
+from relbias.plugins.timm.tokens import EncodesTokens, first_block
 from relbias.relations import Grid
 
 with extra("vision"):
-    from timm.models.beit import Attention, Beit
+    from timm.models.beit import Attention, Beit, Block
 
 
 class RelativeBeitAttention(Attention):
@@ -54,6 +55,12 @@ class AttachedBeit(BindsImageGrid, Beit):
     host_class = Beit
 
 
+class EncodedBlock(EncodesTokens, Block):
+    """A Block with an encoding of its tokens."""
+
+    host_class = Block
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of the blocks."""
     check_patches(root)
@@ -61,4 +68,18 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     return block_sites(root.blocks, relation, RelativeBeitAttention)
 
 
-HOSTS = [Host(root=Beit, modules=("beit",), sites=find_sites, classes=lambda root: {root: AttachedBeit})]
+def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
+    """The first block."""
+    return first_block(root, find_sites(root, grid)[0], (EncodedBlock,))
+
+
+HOSTS = [
+    Host(
+        root=Beit,
+        modules=("beit",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedBeit},
+        tokens=find_tokens,
+        positions=("pos_embed",),
+    )
+]

@@ -15,10 +15,11 @@ from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.image_grid import BindsImageGrid
 from relbias.plugins.timm.patch_dropout import telling
 from relbias.plugins.timm.qkv import project_apart, project_without_key_bias, split_qkv
+from relbias.plugins.timm.tokens import EncodesTokens, first_block
 from relbias.relations import Grid
 
 with extra("vision"):
-    from timm.models.eva import Eva, EvaAttention
+    from timm.models.eva import Eva, EvaAttention, EvaBlock, EvaBlockPostNorm
 
 
 class RelativeEvaAttention(EvaAttention):
@@ -44,6 +45,18 @@ class AttachedEva(BindsImageGrid, Eva):
     host_class = Eva
 
 
+class EncodedEvaBlock(EncodesTokens, EvaBlock):
+    """A EvaBlock with an encoding of its tokens."""
+
+    host_class = EvaBlock
+
+
+class EncodedEvaBlockPostNorm(EncodesTokens, EvaBlockPostNorm):
+    """A EvaBlockPostNorm with an encoding of its tokens."""
+
+    host_class = EvaBlockPostNorm
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of the blocks."""
     check_patches(root)
@@ -51,4 +64,18 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     return block_sites(root.blocks, relation, RelativeEvaAttention, RelativeAttentionRope)
 
 
-HOSTS = [Host(root=Eva, modules=("eva",), sites=find_sites, classes=lambda root: {root: AttachedEva, **telling(root)})]
+def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
+    """The first block."""
+    return first_block(root, find_sites(root, grid)[0], (EncodedEvaBlock, EncodedEvaBlockPostNorm))
+
+
+HOSTS = [
+    Host(
+        root=Eva,
+        modules=("eva",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedEva, **telling(root)},
+        tokens=find_tokens,
+        positions=("pos_embed",),
+    )
+]

@@ -11,13 +11,15 @@ from relbias.plugins.binding import bind, bind_children
 from relbias.plugins.grids import SomePatches
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.patch_dropout import drops_patches, telling
+from relbias.plugins.timm.positions import without_positions
+from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.vision_transformer import block_sites
 
 with extra("vision"):
-    from timm.models.naflexvit import NaFlexVit
+    from timm.models.naflexvit import NaFlexEmbeds, NaFlexVit
 
 
-class AttachedNaFlexVit(NaFlexVit):
+class AttachedNaFlexVit(AttachedModel, NaFlexVit):
     """A NaFlexVit that binds the grid of its image, or the places of its patches."""
 
     host_class = NaFlexVit
@@ -47,6 +49,16 @@ class AttachedNaFlexVit(NaFlexVit):
         return bind_children(self, "blocks", grid) if self.grad_checkpointing else self
 
 
+class AttachedNaFlexEmbeds(NaFlexEmbeds):
+    """A NaFlexEmbeds that leaves out dropped positions."""
+
+    host_class = NaFlexEmbeds
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As in timm."""
+        return super(AttachedNaFlexEmbeds, without_positions(self)).forward(*args, **kwargs)
+
+
 def own_grid(root: Any) -> tuple[int, int]:
     """That of the model's position embedding, or of the images it was made for."""
     if root.embeds.pos_embed_grid_size is not None:
@@ -59,7 +71,8 @@ HOSTS = [
         root=NaFlexVit,
         modules=("naflexvit",),
         sites=block_sites,
-        classes=lambda root: {root: AttachedNaFlexVit, **telling(root)},
+        classes=lambda root: {root: AttachedNaFlexVit, root.embeds: AttachedNaFlexEmbeds, **telling(root)},
         grid=own_grid,
+        positions=("embeds.pos_embed",),
     )
 ]

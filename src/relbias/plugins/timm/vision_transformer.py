@@ -14,7 +14,7 @@ from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
 from relbias.plugins.timm.image_grid import AttachedHybridEmbed, BindsImageGrid
 from relbias.plugins.timm.patch_dropout import telling
-from relbias.plugins.timm.tokens import EncodesTokens
+from relbias.plugins.timm.tokens import EncodesTokens, first_block
 from relbias.plugins.timm.vision_transformer_blocks import (
     RelativeDiffAttention,
     RelativeDiffParallelScalingBlock,
@@ -90,7 +90,7 @@ class EncodedParallelThingsBlock(EncodesTokens, ParallelThingsBlock):
     host_class = ParallelThingsBlock
 
 
-_ENCODED = {cls.host_class: cls for cls in (EncodedBlock, EncodedResPostBlock, EncodedParallelThingsBlock)}
+_ENCODED = (EncodedBlock, EncodedResPostBlock, EncodedParallelThingsBlock)
 
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
@@ -124,13 +124,7 @@ def block_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
 
 def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
     """The first block."""
-    if telling(root):
-        raise UnsupportedError("its patch dropout leaves holes in the grid; create it with patch_drop_rate=0")
-    block, heads = root.blocks[0], find_sites(root, grid)[0].num_heads
-    if type(block) not in _ENCODED:
-        raise UnsupportedError(f"its first block is a {type(block).__name__}")
-    relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
-    return Site(block, _ENCODED[type(block)], heads, root.embed_dim // heads, next(block.parameters()), relation)
+    return first_block(root, find_sites(root, grid)[0], _ENCODED)
 
 
 def attention_sites(block: nn.Module, relation: Grid) -> list[Site]:

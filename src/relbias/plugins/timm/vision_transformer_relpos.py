@@ -15,10 +15,16 @@ from relbias.plugins.timm.block_sites import block_sites, check_patches
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.image_grid import BindsImageGrid
 from relbias.plugins.timm.qkv import split_qkv
+from relbias.plugins.timm.tokens import EncodesTokens, first_block
 from relbias.relations import Grid
 
 with extra("vision"):
-    from timm.models.vision_transformer_relpos import RelPosAttention, VisionTransformerRelPos
+    from timm.models.vision_transformer_relpos import (
+        RelPosAttention,
+        RelPosBlock,
+        ResPostRelPosBlock,
+        VisionTransformerRelPos,
+    )
 
 
 class RelativeRelPosAttention(RelPosAttention):
@@ -44,11 +50,28 @@ class AttachedVisionTransformerRelPos(BindsImageGrid, VisionTransformerRelPos):
     host_class = VisionTransformerRelPos
 
 
+class EncodedRelPosBlock(EncodesTokens, RelPosBlock):
+    """A RelPosBlock with an encoding of its tokens."""
+
+    host_class = RelPosBlock
+
+
+class EncodedResPostRelPosBlock(EncodesTokens, ResPostRelPosBlock):
+    """A ResPostRelPosBlock with an encoding of its tokens."""
+
+    host_class = ResPostRelPosBlock
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of the blocks."""
     check_patches(root)
     relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
     return block_sites(root.blocks, relation, RelativeRelPosAttention)
+
+
+def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
+    """The first block."""
+    return first_block(root, find_sites(root, grid)[0], (EncodedRelPosBlock, EncodedResPostRelPosBlock))
 
 
 HOSTS = [
@@ -57,5 +80,6 @@ HOSTS = [
         modules=("vision_transformer_relpos",),
         sites=find_sites,
         classes=lambda root: {root: AttachedVisionTransformerRelPos},
+        tokens=find_tokens,
     )
 ]

@@ -13,7 +13,9 @@ from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.attention_rope import rope_turn
 from relbias.plugins.timm.block_sites import block_sites, check_patches
 from relbias.plugins.timm.host import Host, UnsupportedError
+from relbias.plugins.timm.positions import without_positions
 from relbias.plugins.timm.qkv import split_qkv
+from relbias.plugins.timm.root import AttachedModel
 from relbias.relations import Grid
 
 with extra("vision"):
@@ -48,6 +50,20 @@ class RelativeSamAttention(Attention):
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2))).unflatten(1, grid)
 
 
+class AttachedVisionTransformerSAM(AttachedModel, VisionTransformerSAM):
+    """A VisionTransformerSAM that leaves out dropped positions."""
+
+    host_class = VisionTransformerSAM
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """As in timm; x is (B, C, height, width), in pixels."""
+        return super(AttachedVisionTransformerSAM, without_positions(self)).forward_features(x)
+
+    def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """As in timm; x is (B, C, height, width), in pixels."""
+        return super(AttachedVisionTransformerSAM, without_positions(self)).forward_intermediates(x, *args, **kwargs)
+
+
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of the blocks, each over its window or over the whole map."""
     check_patches(root)
@@ -60,4 +76,12 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     return sites
 
 
-HOSTS = [Host(root=VisionTransformerSAM, modules=("vision_transformer_sam",), sites=find_sites)]
+HOSTS = [
+    Host(
+        root=VisionTransformerSAM,
+        modules=("vision_transformer_sam",),
+        sites=find_sites,
+        classes=lambda root: {root: AttachedVisionTransformerSAM},
+        positions=("pos_embed",),
+    )
+]
