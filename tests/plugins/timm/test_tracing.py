@@ -1,6 +1,7 @@
 """Ways of tracing that record a call of one size are refused by name, and leave the model as it was."""
 
 import pytest
+import timm
 import torch
 from timm.models import create_feature_extractor
 from timm.utils import AttentionExtract
@@ -42,3 +43,12 @@ def test_script_of_any_module_with_an_encoding():
     attention = rb.RelativeAttention(16, num_heads=2, encoding="t5")
     with pytest.raises(ValueError, match=r"torch\.jit\.script cannot compile encodings"):
         torch.jit.script(attention)
+
+
+def test_attention_in_windows_that_knows_its_grid():
+    model = timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=56, depths=(1, 1), num_heads=(1, 2), embed_dim=16, num_classes=3
+    ).eval()
+    attach(model, "table")
+    with pytest.raises(ValueError, match=r"torch\.fx cannot trace an attached model"):
+        create_feature_extractor(model, ["layers.0"])
