@@ -126,6 +126,19 @@ def test_logits_depend_on_the_offset_alone_though_the_host_turns(name, encoding,
     assert out.shape == plain.shape
 
 
+@pytest.mark.parametrize("attention", [timm.models.eva.EvaAttention, timm.layers.AttentionRope])
+def test_a_gate_stays(attention):
+    model, images = variant("plain"), torch.randn(2, 3, 48, 80)
+    gated = attention(48, num_heads=2, scale_norm=False, gated=True)
+    assert gated.gate is not None
+    model.blocks[0].attn = gated
+    randomised(model)
+    with torch.no_grad():
+        before = model(images)
+        attach(model, "table")
+        assert torch.equal(model(images), before)
+
+
 def test_users_mask_joins_the_encoding():
     model, images = variant("eva without bias"), torch.randn(2, 3, 48, 80)
     allowed = (torch.rand(16, 16, generator=torch.Generator().manual_seed(4)) > 0.3) | torch.eye(16, dtype=torch.bool)
