@@ -28,6 +28,24 @@ def test_compile_and_export(make_vit, train, images, encoding, drop_positions):
     torch.testing.assert_close(exported(images), wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["table", "swin_v2", "irpe", "rope_axial", {"a": "cpe", "b": "table"}], ids=str)
+def test_trains_in_torchs_own_compiler(make_vit, train, images, encoding):
+    model = make_vit(depth=1)
+    attach(model, encoding)
+    train(model)
+    torch._dynamo.reset()
+    runs = []
+    for call in (model, torch.compile(model, fullgraph=True)):
+        model.zero_grad()
+        out = call(images)
+        out.square().sum().backward()
+        runs.append((out, [parameter.grad.clone() for parameter in model.parameters()]))
+    torch.testing.assert_close(runs[1][0], runs[0][0], rtol=1e-4, atol=1e-5)
+    for found, wanted in zip(runs[1][1], runs[0][1], strict=True):
+        assert (found - wanted).norm() <= 1e-3 * wanted.norm() + 1e-6
+
+
 def test_compiled_model_follows_the_grid_under_checkpointing(make_vit, train):
     model = make_vit(depth=1, dynamic_img_size=True)
     attach(model, "table", grid=(6, 6), drop_positions=True)
