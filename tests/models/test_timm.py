@@ -66,6 +66,17 @@ def test_from_scratch_an_encoding_starts_as_it_does_on_its_own(encoding):
     assert not torch.equal(model(images()), plain()(images()))
 
 
+@pytest.mark.parametrize("encoding", ["cpe", {"a": "table", "b": "cpe"}], ids=str)
+def test_a_conditional_encoding_starts_from_scratch_at_the_tokens(encoding):
+    model = make(encoding)
+    [conditional] = [module for module in model.modules() if type(module).__name__ == "CPE"]
+    assert conditional.weight.std() > 0
+    tables = [module.table for module in model.modules() if type(module).__name__ == "Table"]
+    assert len(tables) == (0 if encoding == "cpe" else 2)
+    assert all(table.std() > 0 for table in tables)
+    assert not torch.equal(model(images()), plain()(images()))
+
+
 @pytest.mark.parametrize("encoding", ["table", "rope_axial", "swin_v2"])
 def test_at_zero_the_network_is_timms(encoding):
     with torch.no_grad():
@@ -105,6 +116,17 @@ def test_a_built_encoding_is_shared_and_starts_as_it_was_built():
     encodings = {block.attn.encoding for block in model.model.blocks}
     assert len(encodings) == 1
     assert torch.equal(encodings.pop().table, start)
+
+
+def test_absolute_positions_stay_unless_they_are_dropped():
+    kept, dropped = make("none"), make("none", drop_positions=True)
+    assert torch.equal(kept(images()), plain()(images()))
+    without = plain(pos_embed="none")
+    without.load_state_dict({name: value for name, value in plain().state_dict().items() if name != "pos_embed"})
+    assert torch.allclose(dropped(images()), without(images()), atol=1e-6)
+    assert not torch.allclose(dropped(images()), kept(images()), atol=1e-3)
+    scrambled = images().unflatten(2, (4, 16)).flip(2).flatten(2, 3)  # the patches in another order
+    assert torch.allclose(dropped(scrambled), dropped(images()), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [NAME, "deit_tiny_distilled_patch16_224"])

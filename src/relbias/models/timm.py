@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias._nearest import nearest
-from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.encodings import Encoding, EncodingSpec, EncodingSum, create_encoding
 from relbias.encodings.resize import Unit, check_unit
 from relbias.models.pretrained import is_skipped
 from relbias.plugins import timm as plugin
+from relbias.plugins.sites import is_conditional
 from relbias.plugins.timm.hosts import find
 from relbias.relations.base import check_size
 
@@ -29,15 +31,15 @@ class TimmModel(nn.Module):
 
     Args:
         encoding: as in `attach`. Encodings of the input (learned, sinusoidal) are refused: a model of timm has absolute
-            positions of its own, which it keeps beside the encoding; where it has an option to leave them out, give
-            that in `options`, as {"pos_embed": "none"} for a plain ViT.
+            positions of its own, which it keeps beside the encoding.
         name: of the model, one of `relbias list timm`, with a tag of weights where wanted.
         num_classes: how many classes the head has.
         pretrained: whether to fetch trained weights, unless built inside `skip_pretrained`. Those of a head with other
             classes are left out.
         zero_start: whether the encoding starts at zero; by default where `pretrained` is true.
+        drop_positions: whether the model's absolute positions are left out, as in `attach`.
         freeze: whether only the encoding and the head are trained.
-        options: further arguments of `timm.create_model`, such as img_size, drop_path_rate or pos_embed.
+        options: further arguments of `timm.create_model`, such as img_size or drop_path_rate.
 
     Attributes:
         model: the model of timm.
@@ -61,6 +63,7 @@ class TimmModel(nn.Module):
         num_classes: int,
         pretrained: bool = False,
         zero_start: bool | None = None,
+        drop_positions: bool = False,
         freeze: bool = False,
         options: dict[str, Any] | None = None,
     ) -> None:
@@ -68,7 +71,7 @@ class TimmModel(nn.Module):
         check_size("num_classes", num_classes, 1)
         self.model: Any = _create(name, pretrained and not is_skipped(), num_classes=num_classes, **options or {})
         spec = copy.deepcopy(encoding) if isinstance(encoding, Encoding) else encoding
-        plugin.attach(self.model, encoding)
+        plugin.attach(self.model, encoding, drop_positions=drop_positions)
         if not (pretrained if zero_start is None else zero_start):
             self._start_from_scratch(spec)
         if freeze:
@@ -128,7 +131,7 @@ class TimmModel(nn.Module):
         for module in self.model.modules():
             if "encoding" in module._modules:
                 old, like = module.encoding, next(module.parameters())
-                new = create_encoding(spec, old.num_heads, old.head_dim, old.relation)
+                new = create_encoding(_part(spec, old), old.num_heads, old.head_dim, old.relation)
                 new.drop_paper_scale()  # the host has a scale
                 module.encoding = new.to(device=like.device, dtype=like.dtype)
 
@@ -139,6 +142,15 @@ class TimmModel(nn.Module):
             parameter.requires_grad_(False)
         for part in trained:
             part.requires_grad_(True)
+
+
+def _part(spec: Any, attached: Encoding) -> Any:
+    """What of a mapping `attach` has put at one place: in attention a sum, and a conditional encoding elsewhere."""
+    if not isinstance(spec, Mapping):
+        return spec
+    if isinstance(attached, EncodingSum):
+        return {key: spec[key] for key in attached.encodings}
+    return next(each for each in spec.values() if is_conditional(each))
 
 
 def _create(name: str, pretrained: bool, **options: Any) -> nn.Module:
