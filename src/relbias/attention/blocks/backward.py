@@ -60,7 +60,8 @@ def backward(
     grad_q, grad_k, grad_v = work.grads[:3]
     for block in every:
         at = (block.items, block.heads, block.rows)
-        fill(plan, work, weights, block, (block.of_queries(q), block.of_keys(k)), lse[at], unit)
+        queries, keys = block.of_queries(q), block.of_keys(k)
+        fill(plan, work, weights, block, (queries, keys), lse[at], unit)
         if unit == LOG2E:
             weights.flat.exp2_()
         else:
@@ -83,9 +84,9 @@ def backward(
             change.clear_padding()
         change.flat.mul_(weights.flat)
         if grad_q is not None:
-            block.of_queries(grad_q).baddbmm_(change.flat, block.of_keys(k), beta=beta, alpha=plan.scale)
+            block.of_queries(grad_q).baddbmm_(change.flat, keys, beta=beta, alpha=plan.scale)
         if grad_k is not None:
-            block.of_keys(grad_k).baddbmm_(change.flat.mT, block.of_queries(q), beta=beta, alpha=plan.scale)
+            block.of_keys(grad_k).baddbmm_(change.flat.mT, queries, beta=beta, alpha=plan.scale)
         for part in plan.parts:
             part.collect(work, change, block)
     for part in plan.parts:

@@ -35,19 +35,20 @@ class Block:
         b, h, n, m = (part.stop - part.start for part in (self.items, self.heads, self.rows, self.keys))
         return b, h, n, m
 
-    def _flat(self, x: Tensor) -> Tensor:
-        """The block's items and heads of (B, H, ...), as (B' H', ...)."""
-        if self.shape[0] == 1:  # one operation
-            return x[self.items.start, self.heads]
-        return x[self.items, self.heads].flatten(0, 1)
+    def _flat(self, x: Tensor, some: slice) -> Tensor:
+        """The block's items and heads of (B, H, ...) and some of the next axis, as (B' H', ...)."""
+        first = self.items.start
+        if self.items.stop - first == 1:  # fewer operations: this is called ten times for a block
+            return x[first, self.heads, some]
+        return x[self.items, self.heads, some].flatten(0, 1)
 
     def of_queries(self, x: Tensor) -> Tensor:
         """The block's part of (B, H, N, ...), as (B' H', n, ...)."""
-        return self._flat(x)[:, self.rows]
+        return self._flat(x, self.rows)
 
     def of_keys(self, x: Tensor) -> Tensor:
         """The block's part of (B, H, M, ...), as (B' H', m, ...)."""
-        return self._flat(x)[:, self.keys]
+        return self._flat(x, self.keys)
 
     def shared(self, x: Tensor) -> Tensor:
         """The block's part of (B or 1, H or 1, ...), as (B' or 1, H' or 1, ...)."""
