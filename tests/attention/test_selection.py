@@ -152,31 +152,23 @@ def test_a_batch_of_codes_makes_a_mask_per_item(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "trained", "chosen"),
+    ("name", "trained", "arguments", "chosen"),
     [
-        ("b", "b", "blockwise"),
-        ("b", "q", "folded"),
-        ("dense", "b", "blockwise"),
-        ("K", "K", "blockwise"),
-        ("K", "q", "blockwise"),
-        ("Q", "q", "folded"),
-        ("Q", "k", "blockwise"),
-        ("u", "k", "blockwise"),
-        ("u", "u", "blockwise"),
-        ("rotation", "q", "folded"),
-        ("b", "dropout", "folded"),  # goes block by block through autograd
-        ("nothing", "mask", "blockwise"),
+        ("b", "b", {}, "blockwise"),
+        ("dense", "b", {}, "blockwise"),
+        ("b", "q", {}, "folded"),
+        ("b", "b", {"dropout_p": 0.1}, "folded"),  # goes block by block through autograd
+        ("b", "b", {"key_padding_mask": torch.zeros(B, N, dtype=torch.bool)}, "folded"),  # differs by item
+        ("K", "K", {}, "folded"),
+        ("rotation", "q", {}, "folded"),
     ],
 )
-def test_auto_leaves_a_trained_mask_to_blockwise_on_the_cpu(monkeypatch, name, trained, chosen):
+def test_auto_leaves_a_trained_mask_of_all_items_to_blockwise_on_the_cpu(monkeypatch, name, trained, arguments, chosen):
     q, k, v = qkv()
-    terms, mask = term(name), torch.zeros(N, N)
-    tensors = {"q": q, "k": k, "mask": mask, "dropout": terms.entries[0].b if terms.entries else None}
-    tensor = tensors[trained] if trained in tensors else getattr(terms.entries[0], trained)
-    tensor.requires_grad_()
-    arguments = {"mask": {"attn_mask": mask}, "dropout": {"dropout_p": 0.1}}.get(trained, {})
+    terms = term(name)
+    (q if trained == "q" else getattr(terms.entries[0], trained)).requires_grad_()
     assert rb.explain(q, k, v, terms, **arguments).chosen == "folded"  # so small a one costs less than a block
-    monkeypatch.setattr(functional, "_MOST_TRAINED", B * H * N * N - 1)
+    monkeypatch.setattr(functional, "_TRAINED", B * H * N * N - 1)
     explanation = rb.explain(q, k, v, terms, **arguments)
     assert explanation.chosen == chosen
     if chosen == "blockwise":

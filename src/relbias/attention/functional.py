@@ -30,8 +30,8 @@ _LARGEST_MASK = 2**20
 is faster from there on."""
 _LARGEST_MASK_ELSEWHERE = 2**24
 """The same on other devices, and where `blockwise` goes through autograd, so that only its memory speaks for it."""
-_MOST_TRAINED = 2**18
-"""Up to how many logits "auto" takes a trained mask on CPU, where torch keeps all of them: a block costs some time."""
+_TRAINED = 2**18
+"""From how many logits on `blockwise` is faster on CPU than a trained mask that all items share."""
 
 _NEVER_COMPILES = '"auto" never compiles; name it to have it'
 
@@ -105,20 +105,17 @@ def _against_a_mask(call: Call) -> str | None:
     if known_to_be(_mask_size(call) > largest):
         return f"its mask or weights would have {_mask_size(call)} numbers, more than {largest}"
     batch, heads, n, m = *call.q.shape[:3], call.k.shape[2]
-    if fast and batch * heads * n * m > _MOST_TRAINED and _mask_is_trained(call):
+    # A mask that differs by item costs blockwise as much as torch's plain attention.
+    shared = fast and _mask_size(call) <= heads * n * m
+    if shared and batch * heads * n * m > _TRAINED and _bias_is_trained(call):
         return "its mask would be trained, for which torch's fused attention has no gradient on CPU"
     return None
 
 
-def _mask_is_trained(call: Call) -> bool:
-    """Whether what is added to the logits needs a gradient."""
-    if not torch.is_grad_enabled():
-        return False
-    added = [call.masks.attn_mask]
-    for entry in call.terms.entries:
-        added += [entry.b if isinstance(entry.b, Tensor) else None, entry.K, entry.Q, entry.u, entry.w, entry.g]
-        added += [call.q] * (entry.K is not None) + [call.k] * (entry.Q is not None or entry.u is not None)
-    return any(tensor is not None and tensor.requires_grad for tensor in added)
+def _bias_is_trained(call: Call) -> bool:
+    """Whether a bias needs a gradient."""
+    biases = (entry.b for entry in call.terms.entries)
+    return torch.is_grad_enabled() and any(isinstance(b, Tensor) and b.requires_grad for b in biases)
 
 
 def _mask_size(call: Call) -> int:
