@@ -279,6 +279,9 @@ def test_mobilevit_without_the_last_strides():
         ("csatv2", {"transformer_depths": (0, 0, 0, 0)}, "csatv2 is not supported: it has no attention over tokens"),
         ("resnet10t", {"features_only": True}, "resnet10t is not supported: it has no attention over tokens"),
         ("repvgg_a0", {}, "repvgg_a0 is not supported: it has no attention over tokens"),
+        ("botnet26t_256", {}, "its attention has relative positions of its own, for maps of one size"),
+        ("cait_xxs24_224", {}, "cait_xxs24_224 is not supported: its heads talk to each other"),
+        ("xcit_nano_12_p16_224", {}, "it attends between channels, not between tokens"),  # and has a layer of cait's
     ],
 )
 def test_refusals(name, arguments, message):

@@ -59,9 +59,13 @@ def reason(model: nn.Module) -> str:
     Args:
         model: of timm or not.
     """
-    found = set()
+    # The model itself comes before its layers, of which some are borrowed from another family.
+    known = False
     for cls in map(type, model.modules()):
         package, _, file = cls.__module__.rpartition(".")
         if package in ("timm.models", "timm.layers"):
-            found.update((file, f"{file}.{cls.__name__}"))
-    return next((why for name, why in REASONS.items() if name in found), NO_ATTENTION if found else "it is not of timm")
+            known = True
+            for name in (f"{file}.{cls.__name__}", file):
+                if name in REASONS:
+                    return REASONS[name]
+    return NO_ATTENTION if known else "it is not of timm"
