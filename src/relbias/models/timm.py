@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias._nearest import nearest
-from relbias.encodings import Encoding, EncodingSpec, EncodingSum, create_encoding
+from relbias.encodings import Encoding, EncodingSpec
 from relbias.encodings.resize import Unit, check_unit
 from relbias.models.pretrained import is_skipped
 from relbias.plugins import timm as plugin
-from relbias.plugins.sites import is_conditional
 from relbias.plugins.timm.hosts import find
 from relbias.relations.base import check_size
 
@@ -70,10 +67,9 @@ class TimmModel(nn.Module):
         super().__init__()
         check_size("num_classes", num_classes, 1)
         self.model: Any = _create(name, pretrained and not is_skipped(), num_classes=num_classes, **options or {})
-        spec = copy.deepcopy(encoding) if isinstance(encoding, Encoding) else encoding
-        plugin.attach(self.model, encoding, drop_positions=drop_positions)
-        if not (pretrained if zero_start is None else zero_start):
-            self._start_from_scratch(spec)
+        if zero_start is None:
+            zero_start = pretrained
+        plugin.attach(self.model, encoding, drop_positions=drop_positions, zero_start=zero_start)
         if freeze:
             self._freeze()
 
@@ -126,15 +122,6 @@ class TimmModel(nn.Module):
     def _encodings(self) -> list[Encoding]:
         return [module.encoding for module in self.model.modules() if "encoding" in module._modules]
 
-    def _start_from_scratch(self, spec: Any) -> None:
-        """Puts encodings that have not been set to zero in the place of those that were."""
-        for module in self.model.modules():
-            if "encoding" in module._modules:
-                old, like = module.encoding, next(module.parameters())
-                new = create_encoding(_part(spec, old), old.num_heads, old.head_dim, old.relation)
-                new.drop_paper_scale()  # the host has a scale
-                module.encoding = new.to(device=like.device, dtype=like.dtype)
-
     def _freeze(self) -> None:
         heads = self.model.get_classifier()  # of a distilled model there are two
         trained = [*self._encodings(), *(heads if isinstance(heads, tuple | list) else [heads])]
@@ -142,15 +129,6 @@ class TimmModel(nn.Module):
             parameter.requires_grad_(False)
         for part in trained:
             part.requires_grad_(True)
-
-
-def _part(spec: Any, attached: Encoding) -> Any:
-    """What of a mapping `attach` has put at one place: in attention a sum, and a conditional encoding elsewhere."""
-    if not isinstance(spec, Mapping):
-        return spec
-    if isinstance(attached, EncodingSum):
-        return {key: spec[key] for key in attached.encodings}
-    return next(each for each in spec.values() if is_conditional(each))
 
 
 def _create(name: str, pretrained: bool, **options: Any) -> nn.Module:

@@ -30,9 +30,10 @@ def attach(
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
     shared: bool = False,
+    zero_start: bool = True,
     tokens: Site | None = None,
 ) -> None:
-    """Give every site an encoding that adds nothing until it is trained.
+    """Give every site an encoding, one that adds nothing until it is trained unless told otherwise.
 
     Nothing is changed unless everything succeeds.
 
@@ -47,6 +48,7 @@ def attach(
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
         shared: whether sites that are alike (heads, head size, relation) share an encoding.
+        zero_start: whether the encoding is made to add nothing; otherwise it stays as it starts from scratch.
         tokens: the module whose output a conditional encoding is applied to, with H D its size; None if the host has
             no such place.
 
@@ -59,12 +61,12 @@ def attach(
         built = build(spec, where, options, shared)
         for site, candidate in zip(where, built, strict=True):
             check(candidate, site.relation, tokens=site is tokens)
-            candidate.zero_()
+            _start(candidate, zero_start)
             candidate.to(device=site.weight.device, dtype=site.weight.dtype)
             _try(candidate, site, trial_index(candidate))
         placed += zip(where, built, strict=True)
     if isinstance(encoding, Encoding):
-        encoding.zero_()
+        _start(encoding, zero_start)
         placed = [(site, encoding) for site, _ in placed]
     for site, new in placed:
         site.module.encoding = new.to(device=site.weight.device, dtype=site.weight.dtype).train(site.module.training)
@@ -156,6 +158,14 @@ def check(encoding: Encoding, relation: Relation, *, tokens: bool = False) -> No
         kinds = [(type(r), getattr(r, "prefix_tokens", 0)) for r in (given, relation)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"the encoding was built over {given!r}, this model needs one like {relation!r}")
+
+
+def _start(encoding: Encoding, at_zero: bool) -> None:
+    """Make an encoding start, without a scale of its own, since the host has one."""
+    if at_zero:
+        encoding.zero_()
+    else:
+        encoding.drop_paper_scale()
 
 
 def _try(encoding: Encoding, site: Site, index: Any) -> None:

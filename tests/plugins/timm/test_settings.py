@@ -113,3 +113,18 @@ def test_layers_that_are_alike_may_share_an_encoding(make_vit):
     assert fresh.blocks[0].attn.encoding is fresh.blocks[1].attn.encoding
     detach(fresh)
     fresh.load_state_dict(make_vit().state_dict())
+
+
+def test_a_start_from_scratch_is_in_the_settings(make_vit):
+    model = make_vit()
+    attach(model, "swin_v2", zero_start=False)
+    encoding = model.blocks[0].attn.encoding
+    assert encoding.strength is None
+    written = settings(model)
+    assert written == {"encoding": "swin_v2", "grid": [4, 4], "zero_start": False}
+    fresh = make_vit()
+    attach(fresh, **written)
+    fresh.load_state_dict(model.state_dict())
+    images = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(fresh(images), model(images))
+    assert (make_vit()(images) - model(images)).abs().max() > 1e-4

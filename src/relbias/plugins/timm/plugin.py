@@ -27,14 +27,15 @@ def attach(
     grid: tuple[int, int] | None = None,
     shared: bool = False,
     drop_positions: bool = False,
+    zero_start: bool = True,
     **options: Any,
 ) -> None:
     """Give every attention layer of a timm vision transformer a relative encoding, in place.
 
-    The output stays what it was until training moves the encoding: exactly in eval mode without gradients, on CPU in
-    float32, else up to rounding. Parameters keep their names; new ones are
-    at `blocks.0.attn.encoding.*`. The grid is that of each call's image; prefix tokens (class, distillation,
-    registers) are the model's. Give the optimizer the new parameters: attach before building it.
+    With `zero_start` the output stays what it was until training moves the encoding: exactly in eval mode without
+    gradients, on CPU in float32, else up to rounding. Parameters keep their names; new ones are at
+    `blocks.0.attn.encoding.*`. The grid is that of each call's image; prefix tokens (class, distillation, registers)
+    are the model's. Give the optimizer the new parameters: attach before building it.
 
     Args:
         model: of timm, one that `list_models` names, or a module with exactly one inside, like the model with
@@ -48,6 +49,8 @@ def attach(
         shared: whether layers that are alike (heads, head size, grid) share an encoding; each has its own by default.
         drop_positions: whether the model's own absolute positions are left out, which changes the output. Their
             parameters keep their values and places in the state dict, frozen, until `detach`.
+        zero_start: whether the encoding starts at zero, as a trained model wants it; False for a model that is trained
+            from scratch, whose encoding starts as anywhere else.
         **options: of the encoding.
 
     Raises:
@@ -67,7 +70,8 @@ def attach(
     dropped = positions.find(root, host.positions) if drop_positions else []
     if drop_positions and not dropped:
         raise refusal(root, "it has no absolute positions to drop; attach without drop_positions")
-    choices = {"shared": shared, "drop_positions": drop_positions}
+    choices = {"shared": shared, "drop_positions": drop_positions, "zero_start": zero_start}
+    chosen = {name: choice for name, choice in choices.items() if choice != (name == "zero_start")}
     tokens = _tokens(root, host, size) if wants_tokens(encoding) else None
     engine.attach(
         root,
@@ -75,9 +79,10 @@ def attach(
         encoding,
         trial_index=lambda candidate: candidate.grid_index(1, 1),
         classes=classes,
-        settings={"grid": size} | {name: True for name, chosen in choices.items() if chosen},
+        settings={"grid": size} | chosen,
         options=options,
         shared=shared,
+        zero_start=zero_start,
         tokens=tokens,
     )
     positions.drop(root, dropped)
