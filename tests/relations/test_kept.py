@@ -44,7 +44,7 @@ def made() -> int:
         Sequence(3)(5, 7).T,
         Grid(3, 4)().map(lambda dy, dx: dy.abs() + dx.abs(), 9),
     ],
-    ids=repr,
+    ids=lambda index: type(index).__name__,
 )
 @pytest.mark.parametrize("rows", [ALL_ROWS, slice(1, 4)], ids=str)
 def test_they_are_the_codes(index, rows):
