@@ -9,11 +9,11 @@ from torch.utils._pytree import tree_leaves
 
 import relbias as rb
 from relbias.attention import blockwise
-from relbias.attention.blocks import plan
+from relbias.attention.blocks import forward, plan
 from relbias.attention.blocks.coded_keys import CodedKeys
 from relbias.attention.blocks.diagonals import DiagonalKeys
 from relbias.attention.blocks.tile import Block, Tile
-from relbias.relations import Pairs, Sequence
+from relbias.relations import Grid, Pairs, Sequence
 from relbias.terms import Entry
 
 B, H, N, M, D, R = 2, 4, 7, 9, 5, 6
@@ -169,6 +169,75 @@ def test_queries_before_every_key(draw, outcome):
         ]
         torch.testing.assert_close(*both, rtol=0, atol=1e-10)
         assert (both[0][0][:, :, :5] == 0).all()
+
+
+def test_queries_before_every_key_in_blocks_of_their_own(draw, outcome, monkeypatch):
+    """The block of the others then is the only one, with every key and not every query."""
+    monkeypatch.setattr(forward, "_ROWS_OF_MASK", 4)
+    tensors = [draw(B, H, 8, D), draw(B, H, 4, D), draw(B, H, 4, D), draw(1, 5, D)]
+    terms = rb.Terms(K=tensors[3], index=Sequence(2)(8, 4))
+    both = [outcome(tensors, *tensors[:3], terms, is_causal=True, implementation=i) for i in ("blockwise", "reference")]
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("shape", [(N, 1), (1, M), (B, 1, N, 1), (1, 1)])
+def test_a_mask_of_one_column_or_row(draw, outcome, shape):
+    """Beside a window, so that a block has some of the keys."""
+    tensors = [draw(B, H, N, D), draw(B, H, M, D), draw(B, H, M, D)]
+    hidden = torch.rand(shape, generator=torch.Generator().manual_seed(2)) < 0.3
+    both = [
+        outcome(tensors, *tensors, attn_mask=~hidden, window=(2, 1), implementation=i)
+        for i in ("blockwise", "reference")
+    ]
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("size")
+@pytest.mark.parametrize("name", ["b", "K", "Q", "V"])
+def test_a_table_of_two_relations(draw, outcome, name):
+    """The same tensor, read by other codes."""
+    q, k, v = draw(B, H, N, D), draw(B, H, M, D), draw(B, H, M, D)
+    table = draw(1, H, R) if name == "b" else draw(1, H, R, D)
+    generator = torch.Generator().manual_seed(0)
+    indices = [Pairs(R)(torch.randint(R, (N, M), generator=generator)) for _ in range(2)]
+    both = []
+    for implementation in ("blockwise", "reference"):
+        terms = rb.Terms.of(*(Entry(**{name: table}, index=index) for index in indices))
+        both.append(outcome([q, k, v, table], q, k, v, terms, implementation=implementation))
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("changed", ["padding", "mask", "documents", "codes", "patches", "positions"])
+def test_what_the_backward_pass_reads_again_may_not_change(draw, changed):
+    given = {
+        "padding": torch.zeros(B, N, dtype=torch.bool),
+        "mask": torch.ones(N, N, dtype=torch.bool),
+        "documents": torch.zeros(B, N, dtype=torch.long),
+        "codes": torch.zeros(N, N, dtype=torch.long),
+        "patches": torch.zeros(B, N, dtype=torch.long),
+        "positions": torch.zeros(B, N, dtype=torch.long),
+    }
+    table = draw(H, 9)
+    indices = (Pairs(9)(given["codes"]), Grid(2, 2)().of(given["patches"]), Sequence(4)(N, N, given["positions"]))
+    terms = rb.Terms.of(*(Entry(b=table, index=index) for index in indices))
+    masks = {"key_padding_mask": given["padding"], "attn_mask": given["mask"], "document_ids": given["documents"]}
+    q = draw(B, H, N, D)
+    loss = rb.relative_attention(q, q, q, terms, implementation="blockwise", **masks).sum()
+    expected = torch.autograd.grad(loss, [q, table], retain_graph=True)
+    assert all(map(torch.equal, torch.autograd.grad(loss, [q, table], retain_graph=True), expected))
+    given[changed][0, 0] = 1
+    with pytest.raises(RuntimeError, match="changed in place before the backward pass"):
+        loss.backward()
+
+
+def test_masks_and_codes_of_the_inference_mode_serve_in_training(draw):
+    with torch.inference_mode():
+        padding, codes = torch.zeros(B, N, dtype=torch.bool), torch.zeros(N, N, dtype=torch.long)
+    q, table = draw(B, H, N, D), draw(H, 2)
+    terms = rb.Terms(b=table, index=Pairs(2)(codes))
+    rb.relative_attention(q, q, q, terms, key_padding_mask=padding, implementation="blockwise").sum().backward()
+    assert q.grad is not None
 
 
 def test_a_second_derivative_is_refused(qkv):

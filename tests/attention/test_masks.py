@@ -153,6 +153,18 @@ def test_no_token(qkv, outcome, implementation, name, n, m):
     assert all((grad == 0).all() for grad in grads)
 
 
+@pytest.mark.parametrize("name", "bKQV")
+def test_no_item(implementation, name):
+    """Of a batch that is split, some parts may be empty."""
+    codes = rb.relations.Pairs(3)(torch.zeros(0, 5, 6, dtype=torch.long))
+    table = torch.randn(0, H, 3, *[8] * (name != "b"), requires_grad=True)
+    q, k = torch.randn(0, H, 5, 8, requires_grad=True), torch.randn(0, H, 6, 8)
+    terms = rb.Terms(**{name: table}, index=codes)
+    out = rb.relative_attention(q, k, k, terms, is_causal=True, implementation=implementation)
+    out.sum().backward()
+    assert out.shape == q.shape
+
+
 def test_non_contiguous_tensors(draw, outcome, implementation):
     leaves = [draw(B, D, 6, H).permute(0, 3, 2, 1) for _ in range(3)]
     mask = torch.rand(6, 6, generator=torch.Generator().manual_seed(0)).mT > 0.3

@@ -152,6 +152,30 @@ def test_nothing_is_kept_under_transforms_and_modes():
     assert made() == 1
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_not_looked_at_where_there_are_none(name):
+    """In torch's mode for tensors without values, which say that they are on the CPU."""
+    with FakeTensorMode():
+        q, k, v = torch.empty(3, 2, 2, 6, 4).requires_grad_().unbind()
+        some = Grid(2, 3)().of(torch.empty(2, 6, dtype=torch.long))
+        terms = rb.Terms(b=torch.empty(2, 7), K=torch.empty(2, 7, 4), g=torch.empty(2, 2, 6), index=Sequence(3)(6))
+        terms = terms + rb.Terms(V=torch.empty(1, 15, 4), index=some)
+        out = rb.relative_attention(q, k, v, terms, implementation=name)
+        out.sum().backward()
+        assert out.shape == q.shape
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_codes_under_vmap(name):
+    q, k, v = torch.randn(3, 2, 2, 6, 4).unbind()
+    table, codes = torch.randn(2, 3), torch.randint(3, (4, 6, 6))
+
+    def attend(codes):
+        return rb.relative_attention(q, k, v, rb.Terms(b=table, index=Pairs(3)(codes)), implementation=name)
+
+    torch.testing.assert_close(torch.vmap(attend)(codes), torch.stack([attend(each) for each in codes]))
+
+
 def test_a_layer_is_copied_and_pickled_without_them():
     layer = rb.RelativeAttention(8, 2, "table", relation=Grid(6, 6))
     size = len(pickle.dumps(layer))

@@ -93,7 +93,7 @@ def _may_hide(mask: Tensor) -> bool:
     """Whether a mask can hide a key: on CPU it is looked at, which is cheaper than the copies without empty rows."""
     if mask.dtype == torch.bool or mask.device.type != "cpu" or not plain_numbers(mask.device):
         return True
-    return not bool(mask.detach().amin() > -math.inf)
+    return mask.numel() > 0 and not bool(mask.detach().amin() > -math.inf)
 
 
 def _backends(device: str, mask_is_trained: bool, others_are_trained: bool) -> list[SDPBackend]:

@@ -38,7 +38,7 @@ def lookup(table: Tensor, index: Index, rows: slice) -> Tensor:
         values = table.index_select(1, codes.flatten())  # two to five times faster than table[:, codes]
         return values.view(table.shape[0], codes.shape[0], *codes.shape[2:]).transpose(0, 1)
     table = table if table.ndim == 3 else table[None]
-    batch, heads = max(table.shape[0], codes.shape[0]), max(table.shape[1], codes.shape[1])
+    batch, heads = torch.broadcast_shapes(table.shape[:2], codes.shape[:2])
     flat = codes.long().flatten(2).expand(batch, heads, -1)
     return table.expand(batch, heads, -1).gather(2, flat).view(batch, heads, *codes.shape[2:])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 ALL_ROWS = slice(None)
 
@@ -164,8 +165,10 @@ def check_number(name: str, value: object, minimum: float, *, above: bool = Fals
 
 
 def can_check_values(tensor: Tensor) -> bool:
-    """Whether looking at values is free of surprises: on CPU and outside compilation and export."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether looking at values is free of surprises: on CPU and outside compilation, export and torch.func."""
+    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
+        return False
+    return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor)
 
 
 def prefix_codes(query_prefix: Tensor, key_prefix: Tensor, prefix_tokens: int, first: int, inner: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class CodedBias(Part):
         if self.per_item(work):
             return self._values(work, block)
         state = (block.rows, block.heads)
-        return work.kept(("bias", self.table), state, lambda: self._values(work, block))
+        return work.kept(("bias", self.table, id(self.index)), state, lambda: self._values(work, block))
 
     def add(self, work: Work, tile: Tile, block: Block, blank: bool) -> None:
         values = self.alone(work, block)
@@ -80,7 +80,7 @@ class CodedBias(Part):
         if not self.per_item(work):
             # The items are summed first: adding is several times faster than scattering.
             state = (block.rows, block.heads)
-            total = work.kept(("sum", self.table), state, lambda: torch.zeros_like(change[:1]))
+            total = work.kept(("sum", self.table, id(self.index)), state, lambda: torch.zeros_like(change[:1]))
             change = total.add_(change if len(change) == 1 else change.sum(0, keepdim=True))
             if block.items.stop < work.tensors[0].shape[0]:
                 return

@@ -156,7 +156,7 @@ def _by_masks(plan: Plan, tensors: Sequence[Tensor], size: int) -> tuple[Tensor,
     tile = Tile(q, any(part.skews for part in plan.parts))
     together = not any(part.per_item(work) for part in plan.parts)
     every = list(blocks(plan, tensors, size, _ROWS_OF_MASK, together))
-    if len(every) == 1 and every[0].keys == slice(0, k.shape[2]):
+    if len(every) == 1 and (every[0].rows, every[0].keys) == (slice(0, q.shape[2]), slice(0, k.shape[2])):
         return _fused(q, k, v, 0.0, False, attn_mask=_mask(plan, work, tile, every[0]), scale=plan.scale)
     out, lse = q.new_zeros(q.shape), q.new_zeros(q.shape[:3])
     for block in every:

@@ -79,7 +79,8 @@ class Hidden(Part):
             zeros = torch.zeros(allowed.shape, dtype=tile.values.dtype, device=allowed.device)
             return zeros.masked_fill_(~allowed, -torch.inf)  # adding is much faster than filling
 
-        part = block.shared(work.kept("hidden", block.rows, make))[..., block.keys]
+        part = block.shared(work.kept("hidden", block.rows, make))
+        part = part if part.shape[3] == 1 else part[..., block.keys]
         if blank:
             tile.values.copy_(part)
         else:

@@ -16,6 +16,7 @@ from relbias.attention.blocks.turn import turned
 from relbias.attention.call import Call
 from relbias.attention.masks import Masks
 from relbias.relations import Index
+from relbias.relations.base import can_check_values
 from relbias.terms import Entry
 
 _CODES = 1024
@@ -168,7 +169,7 @@ def _bias(entry: Entry, call: Call) -> tuple[Tensor | None, tuple[Tensor, Tensor
     finite = table.isfinite()
     gate = entry.g[..., None].expand(*call.q.shape[:3], 1).contiguous()
     factor = torch.where(finite, table, 0.0)[..., None]
-    if table.device.type == "cpu" and bool(finite.all()):
+    if can_check_values(table) and bool(finite.all()):
         return None, (gate, factor)
     return torch.where(finite, 0.0, table), (gate, factor)
 
@@ -182,7 +183,7 @@ def _table(table: Tensor, index: Index, codes: Tensor | None, tensors: _Tensors,
 
 def _diagonal_table(table: Tensor, codes: Tensor, tensors: _Tensors, call: Call) -> DiagonalTable:
     first, last = 0, len(codes) - 1
-    if codes.device.type == "cpu":  # elsewhere it would wait for the device
+    if can_check_values(codes):  # on another device it would wait
         changes = (codes[1:] != codes[:-1]).nonzero()
         first, last = (int(changes[0]), int(changes[-1]) + 1) if len(changes) else (0, 0)
     rows = table.index_select(2, codes[first : last + 1])
