@@ -23,12 +23,17 @@ def implementation(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def assert_same() -> Callable[..., None]:
-    """Compares (output, tensors) of two sides; `maps` brings their gradients into our layout, tensor by tensor."""
+    """Compares (output, tensors) of two sides; `maps` brings their gradients into our layout, tensor by tensor.
+
+    A logit of size s is rounded to s units in the last place, and its weight by as much: `logits` is that size where it
+    is far beyond 1.
+    """
 
     def compare(
         ours: tuple[Tensor, Sequence[Tensor]],
         theirs: tuple[Tensor, Sequence[Tensor]],
         maps: Sequence[Callable[[Tensor], Tensor]] | None = None,
+        logits: float = 1.0,
     ) -> None:
         (our_output, our_tensors), (their_output, their_tensors) = ours, theirs
         assert our_output.shape == their_output.shape
@@ -40,14 +45,14 @@ def assert_same() -> Callable[..., None]:
         for number, (our, their) in enumerate(zip(our_gradients, their_gradients, strict=True)):
             their = maps[number](their) if maps else their
             assert their.abs().max() > 1e-4, f"gradient {number} is zero, so it shows nothing"
-            _close(our, their, f"gradient {number}")
+            _close(our, their, f"gradient {number}", logits * torch.finfo(their.dtype).eps)
 
     return compare
 
 
-def _close(ours: Tensor, theirs: Tensor, what: str) -> None:
+def _close(ours: Tensor, theirs: Tensor, what: str, rounded: float = 0.0) -> None:
     assert ours.shape == theirs.shape, f"{what} has shape {tuple(ours.shape)}, expected {tuple(theirs.shape)}"
-    tolerance = TOLERANCES[theirs.dtype] * max(1.0, float(theirs.detach().abs().max()))
+    tolerance = max(TOLERANCES[theirs.dtype], rounded) * max(1.0, float(theirs.detach().abs().max()))
     torch.testing.assert_close(ours, theirs, rtol=0.0, atol=tolerance, msg=lambda text: f"{what}: {text}")
 
 

@@ -84,6 +84,7 @@ def test_timm(exact, dtype, assert_same, copy_linear, implementation, window, pr
         (out, [x, *parameters(ours), ours.q_proj.weight, ours.k_proj.weight, ours.v_proj.bias]),
         (theirs(x, mask), [x, *mlp, theirs.logit_scale, theirs.qkv.weight, theirs.qkv.weight, theirs.v_bias]),
         [*MAPS, lambda g: g.chunk(3)[0], lambda g: g.chunk(3)[1], lambda g: g],
+        logits=100.0,  # the largest scale, of products of vectors of length 1
     )
 
 
