@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -17,6 +19,27 @@ from relbias.relations.base import ALL_ROWS
 from relbias.relations.kept import plain_numbers
 
 scaled_dot_product_attention = torch.nn.functional.scaled_dot_product_attention
+
+_asked = threading.local()
+
+
+@contextmanager
+def plain_kernel() -> Generator[None]:
+    """Keep torch from its fused kernels for what has a mask and runs inside, in this thread.
+
+    torch.nn.attention.sdpa_kernel does that to all threads, and where two of them overlap in it, some kernels stay
+    disabled.
+    """
+    outer = _plain()
+    _asked.plain = True
+    try:
+        yield
+    finally:
+        _asked.plain = outer
+
+
+def _plain() -> bool:
+    return getattr(_asked, "plain", False)
 
 
 class Folded(Implementation):
@@ -64,18 +87,19 @@ class Folded(Implementation):
             boolean = mask.dtype == torch.bool
             empty = ~mask.any(dim=-1, keepdim=True) if boolean else empty_rows(mask)
             mask = mask | empty if boolean else mask.masked_fill(empty, 0.0)
-        tensors, transformed = [q, k, call.v, mask], in_transform()
-        if transformed:
-            # vmap hides that the mask wants a gradient, which torch's kernel for four axes does not give.
+        tensors, unfused = [q, k, call.v, mask], _plain() or in_transform()
+        if unfused:
+            # torch has fused kernels for four axes alone. In vmap, which hides that the mask wants a gradient, they
+            # would not give it.
             tensors = [tensor[None] for tensor in tensors]
         *qkv, mask = tensors
         backends = _backends(q.device.type, mask.requires_grad, any(tensor.requires_grad for tensor in qkv))
         with sdpa_kernel(backends) if backends else nullcontext():
             out = scaled_dot_product_attention(*qkv, attn_mask=mask, dropout_p=call.dropout_p, scale=scale)
-        out = out[0] if transformed else out
+        out = out[0] if unfused else out
         if "V" in call.terms.names:
             logits = (q * scale) @ k.mT
-            mask = mask[0] if transformed else mask
+            mask = mask[0] if unfused else mask
             logits = hide(logits, mask) if mask.dtype == torch.bool else logits + mask
             out = _plus_values(out, call, logits.softmax(-1))
         return (out if empty is None else out.masked_fill(empty, 0.0)).to(dtype), None

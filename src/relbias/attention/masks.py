@@ -121,7 +121,8 @@ def keep_mask(shape: tuple[int, int, int, int], rows: slice, dropout_p: float, d
         (B, H, n, M) bool.
     """
     batch, heads, n, m = shape
-    return torch.rand(batch, heads, len(range(n)[rows]), m, device=device) >= dropout_p
+    drawn = torch.empty(batch, heads, len(range(n)[rows]), m, dtype=torch.bool, device=device)
+    return torch.bernoulli(drawn, 1.0 - dropout_p)  # on CPU torch's own dropout draws the same
 
 
 def drop(weights: Tensor, n: int, rows: slice, dropout_p: float) -> Tensor:

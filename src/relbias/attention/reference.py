@@ -28,7 +28,9 @@ class Reference(Implementation):
         dtype = call.q.dtype
         call = complete(call)
         weights = drop(safe_softmax(logits(call)), call.q.shape[2], ALL_ROWS, call.dropout_p)
-        out = weights @ call.v
+        # Values kept by dimension, (B, H, D, M) in memory, are multiplied so, as their owner would: it rounds so.
+        by_dimension = call.v.stride(-2) == 1 < call.v.stride(-1)
+        out = (call.v.mT @ weights.mT).mT if by_dimension else weights @ call.v
         for entry in call.terms.entries:
             if entry.V is not None:
                 out = out + _values(entry.V, entry, weights)

@@ -47,7 +47,7 @@ def attach(
         classes: of other modules that change their class, such as the root, the new ones, like `Site.swapped`.
         settings: the host's own, which its `attach` takes beside the encoding and its options.
         options: of the encoding.
-        shared: whether sites that are alike (heads, head size, relation) share an encoding.
+        shared: whether sites that are alike (heads, head size, relation, group) share an encoding.
         zero_start: whether the encoding is made to add nothing; otherwise it stays as it starts from scratch.
         tokens: the module whose output a conditional encoding is applied to, with H D its size; None if the host has
             no such place.

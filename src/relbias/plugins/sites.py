@@ -28,6 +28,8 @@ class Site:
         weight: a parameter that tells the dtype and device of the encoding.
         relation: of the tokens that meet in it.
         value_dim: the size of a head's values; D by default.
+        group: what else sites that share an encoding have in common, where a host has sites whose relations are equal
+            by chance.
     """
 
     module: nn.Module
@@ -37,6 +39,7 @@ class Site:
     weight: Tensor
     relation: Relation
     value_dim: int | None = None
+    group: Any = None
 
 
 def places(
@@ -89,14 +92,14 @@ def build(spec: Any, sites: Sequence[Site], options: Mapping[str, Any], shared: 
         spec: as in `create_encoding`.
         sites: where.
         options: of the encoding.
-        shared: whether sites that are alike share an encoding.
+        shared: whether sites that are alike (heads, head size, relation, group) share an encoding.
     """
     if isinstance(spec, Encoding):
         spec = copy.deepcopy(spec)
     alike: dict[Any, Encoding] = {}
     built = []
     for site in sites:
-        key = (site.num_heads, site.head_dim, site.relation) if shared else site
+        key = (site.num_heads, site.head_dim, site.relation, site.group) if shared else site
         if key not in alike:
             alike[key] = create_encoding(spec, site.num_heads, site.head_dim, site.relation, **options)
         built.append(alike[key])

@@ -26,10 +26,12 @@ def test_weights_by_hooks(make_vit, train, bias_mask, hook_type):
     assert torch.equal(model(images_of(TALL)), wanted)
 
 
-def test_equals_that_of_the_untouched_model(make_vit):
-    model, plain = make_vit(), make_vit()
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "vit_dwee_patch16_reg1_gap_256"])
+def test_equals_that_of_the_untouched_model(make_vit, name):
+    model, plain = (make_vit(name, embed_dim=96, num_heads=2) for _ in range(2))
     attach(model, "table")
     for block in (*model.blocks, *plain.blocks):
         block.attn.fused_attn = False
     maps, wanted = (AttentionExtract(each, method="hook")(images_of((4, 4))) for each in (model, plain))
+    assert len(wanted) == 2
     torch.testing.assert_close(maps, wanted)

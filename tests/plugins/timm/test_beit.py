@@ -6,6 +6,7 @@ import torch
 from tests.plugins.timm.host_case import HostCase, moved, randomised
 
 import relbias as rb
+from relbias.attention import folded
 from relbias.plugins.timm import attach, list_models
 
 
@@ -49,6 +50,24 @@ def test_host_bias_stays_and_trains(own, shared, qkv_bias, separate, fused):
     found = {key: parameter.grad for key, parameter in model.named_parameters()}
     for key, gradient in wanted.items():
         torch.testing.assert_close(found[key], gradient, rtol=1e-4, atol=1e-5 * max(0.1, float(gradient.abs().max())))
+
+
+def test_other_threads_keep_their_kernels(monkeypatch):
+    """The plain kernel that a bias of three axes gets from torch is asked for in its own thread alone."""
+    model = randomised(
+        timm.models.beit.Beit(img_size=(48, 80), embed_dim=48, depth=1, num_heads=2, use_shared_rel_pos_bias=True)
+    )
+    attach(model, "table")
+    plain, enabled = folded.scaled_dot_product_attention, []
+
+    def watching(*args, **arguments):
+        enabled.append(torch.backends.cuda.flash_sdp_enabled())
+        return plain(*args, **arguments)
+
+    monkeypatch.setattr(folded, "scaled_dot_product_attention", watching)
+    with torch.no_grad():
+        model(torch.randn(1, 3, 48, 80))
+    assert enabled == [True]
 
 
 def test_our_table_equals_beits_own():

@@ -3,6 +3,7 @@
 import pytest
 import timm
 import torch
+from tests.plugins.timm.host_case import randomised
 from tests.plugins.timm.windowed import MAXXVIT, add_by_hand, attentions, images, make, set_fused
 
 from relbias.plugins.engine import encodings
@@ -61,6 +62,16 @@ def test_grid_of_a_map_comes_from_the_call(train, bias_mask, fused):
             handle.remove()
     with pytest.raises(ValueError, match=r"8x13 grid has offsets .* `resize`"):
         model(images((128, 208)))
+
+
+def test_exactly_unchanged_where_values_are_multiplied_by_dimension():
+    """Without fused attention; the rounding differs from that of the other order, of some numbers."""
+    model, x = randomised(make("maxvit, nchw")), images((128, 192))
+    set_fused(model, False)
+    with torch.no_grad():
+        before = model(x)
+        attach(model, "shaw", values=True)
+        assert torch.equal(model(x), before)
 
 
 def test_two_sizes_and_one_backward_when_checkpointed(train):

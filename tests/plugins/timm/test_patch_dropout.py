@@ -66,3 +66,17 @@ def test_a_dropout_that_may_drop_prefix_tokens_is_refused(make_vit):
     with pytest.raises(ValueError, match="its patch dropout spares 1 of its 2 prefix tokens"):
         attach(model, "table")
     assert not any("Telling" in type(module).__name__ for module in model.modules())
+
+
+def test_dropout_in_another_mode_than_its_model(make_vit):
+    plain, attached = (make_vit(img_size=(64, 96), patch_drop_rate=0.5) for _ in range(2))
+    attach(attached, "table")
+    images = images_of(WIDE)
+    for drops in (True, False):
+        outs = []
+        for model in (plain, attached):
+            model.train(not drops)
+            model.patch_drop.train(drops)
+            kept_patches(images, 24)
+            outs.append(model(images))
+        torch.testing.assert_close(outs[1], outs[0], rtol=0, atol=1e-5)

@@ -3,11 +3,11 @@
 import pytest
 import timm
 import torch
-from tests.plugins.timm.host_case import HostCase, randomised
+from tests.plugins.timm.host_case import HostCase, moved, randomised
 
 import relbias as rb
 from relbias.plugins.engine import encodings
-from relbias.plugins.timm import attach, detach, list_models, resize
+from relbias.plugins.timm import attach, detach, list_models, resize, settings
 
 SMALL = {
     "depth": 2,
@@ -76,6 +76,22 @@ def test_each_block_has_its_own_grid():
     sizes = [(encoding.relation.height, encoding.relation.width) for encoding in encodings(model)]
     assert sizes == [(3, 3), (6, 6)]
     assert torch.isfinite(model(torch.randn(1, 3, 96, 96))).all()
+
+
+@pytest.mark.parametrize(("start", "end"), [((3, 3), (4, 5)), ((4, 5), (3, 3))])
+def test_windows_and_maps_of_one_size_share_no_more_than_at_another(start, end):
+    """Else a model attached with the settings of a resized one would share otherwise, and take its state wrongly."""
+    model, fresh = (
+        randomised(timm.models.vision_transformer_sam.VisionTransformerSAM((48, 48), **SMALL)) for _ in range(2)
+    )
+    attach(model, "table", grid=start, shared=True)
+    assert len(encodings(model)) == 2
+    resize(model, end)
+    moved(model)
+    attach(fresh, **settings(model))
+    fresh.load_state_dict(model.state_dict())
+    images = torch.randn(2, 3, 48, 48)
+    assert torch.equal(fresh(images), model(images))
 
 
 def test_one_encoding_for_windows_and_maps():

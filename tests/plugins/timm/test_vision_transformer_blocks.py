@@ -1,7 +1,6 @@
 """Blocks that attend beside their MLP, and differential attention."""
 
 import pytest
-import torch
 from tests.plugins.timm.host_case import HostCase
 
 from relbias.plugins.timm import attach
@@ -53,17 +52,3 @@ class TestParallelDifference(TestDifference):
 
     def attentions(self, model):
         return list(model.blocks)
-
-
-def test_dropout_of_the_weights_is_that_of_the_host():
-    """Both differences drop weights in training, fused or not."""
-    model = TestDifference().make(attn_drop_rate=0.5)
-    attach(model, "table")
-    images = TestDifference().images()
-    for fused in (True, False):
-        for block in model.blocks:
-            block.attn.fused_attn = fused
-        model.train()
-        assert (model(images) - model(images)).abs().max() > 1e-3
-        model.eval()
-        assert torch.equal(model(images), model(images))

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from relbias.attention import relative_attention
+from relbias.attention.folded import plain_kernel
 from relbias.plugins.grids import refuse_tracing
 from relbias.plugins.timm.host_rotation import HostTurn, with_host_turn
 from relbias.terms import Terms
@@ -48,7 +48,8 @@ def attend(
         scale: as in `relative_attention`.
         normalize: as in `relative_attention`.
         unfused: whether the host gives torch's attention shapes with which it takes its plain kernel.
-        return_weights: as in `relative_attention`; only without fused attention.
+        return_weights: as in `relative_attention`, without dropout, which is left to the caller; only without fused
+            attention.
 
     Returns:
         (B, H, N, D); with `return_weights` also the weights, (B, H, N, N).
@@ -62,7 +63,9 @@ def attend(
         terms = with_host_turn(terms, turn, tokens=q.shape[2], head_dim=q.shape[3])
     if bias is not None:
         terms = terms + Terms(b=bias)
-    dropout_p = module.attn_drop.p if module.training else 0.0
+    # Without fused attention timm's dropout is a layer, with a mode of its own.
+    drops = module.training if module.fused_attn else module.attn_drop.training
+    dropout_p = module.attn_drop.p if drops and not return_weights else 0.0
     if not module.fused_attn:
         # Without its fused attention timm computes what the reference does, and numbers must not change.
         implementation = "reference"
@@ -73,7 +76,7 @@ def attend(
     # Hooks on a host's dropout, by which timm extracts attention, see the weights where the host would show them.
     hooks = (module.attn_drop._forward_hooks, module.attn_drop._forward_pre_hooks)
     watched = not module.fused_attn and not dropout_p and not return_weights and any(hooks)
-    with sdpa_kernel(SDPBackend.MATH) if unfused and not torch.is_grad_enabled() else nullcontext():
+    with plain_kernel() if unfused and not torch.is_grad_enabled() else nullcontext():
         out = relative_attention(
             q,
             k,

@@ -62,7 +62,8 @@ def telling(root: Any) -> dict[nn.Module, type[nn.Module]]:
 
 def drops_patches(root: Any) -> bool:
     """Whether a call of a model with an encoding attached will drop patches."""
-    return root.training and type(getattr(root, "patch_drop", None)) in _CLASSES.values()
+    module: Any = getattr(root, "patch_drop", None)
+    return type(module) in _CLASSES.values() and module.training
 
 
 def _keep(kept: Tensor | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,8 @@ from relbias.plugins.timm.host import Host, UnsupportedError
 from relbias.plugins.timm.hosts import architectures, find, refusal
 from relbias.plugins.timm.vision_transformer import FixedGridAttention
 from relbias.relations import Grid
+
+_MANY = 2**12
 
 
 def attach(
@@ -46,7 +49,8 @@ def attach(
             block, where its authors found it best.
         grid: (height, width) of the tables, in patches; the model's own grid by default. Of a model whose layers have
             several grids it is the first, and of one that attends in windows that of a window.
-        shared: whether layers that are alike (heads, head size, grid) share an encoding; each has its own by default.
+        shared: whether layers that are alike (heads, head size, grid, for images of any size) share an encoding; each
+            has its own by default.
         drop_positions: whether the model's own absolute positions are left out, which changes the output. Their
             parameters keep their values and places in the state dict, frozen, until `detach`.
         zero_start: whether the encoding starts at zero, as a trained model wants it; False for a model that is trained
@@ -151,7 +155,7 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
     engine.encodings(root)  # raises where nothing is attached
     size, sites, _ = _described(root, host, grid)
     grids: dict[Any, tuple[int, int]] = {}
-    for site in sites:  # layers that share an encoding may have different grids: it takes the largest
+    for site in sites:  # layers that share one given as an object may have different grids: it takes the largest
         attached = site.module._modules.get("encoding")
         relation: Any = site.relation
         if attached is not None:
@@ -219,7 +223,10 @@ def _described(
     """The grid, the model's own by default, with the sites for it and the other modules that change their class."""
     try:
         size = as_grid(host.grid(root) if grid is None else grid)
-        return size, host.sites(root, size), host.classes(root)
+        # Of so many patches no two layers have the same grid by chance, as a window and a small map may have.
+        fine = host.sites(root, (size[0] * _MANY, size[1] * _MANY))
+        sites = [replace(site, group=at.relation) for site, at in zip(host.sites(root, size), fine, strict=True)]
+        return size, sites, host.classes(root)
     except UnsupportedError as error:
         raise refusal(root, str(error)) from None
 

@@ -95,7 +95,12 @@ def _difference(module: Any, x: Tensor, q: Tensor, k: Tensor, v: Tensor, **masks
         for i in (0, 1)
     )
     factor = module._compute_lambda().type_as(q)
-    # Without its fused attention timm takes the difference of the weights.
-    out = (first[1] - factor * second[1]) @ v if unfused else first - factor * second
+    if unfused:
+        # Timm drops weights of both in one draw and takes the difference of what is left.
+        both = torch.stack((first[1], second[1]), dim=2)
+        even, odd = module.attn_drop(both.flatten(1, 2)).view_as(both).unbind(2)
+        out = (even - factor * odd) @ v
+    else:
+        out = first - factor * second
     out = module.sub_norm(out) * (1 - module.lambda_init)
     return out.transpose(1, 2).flatten(2)
