@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from relbias._extras import extra
 from relbias.plugins.binding import bind, bind_each, bound
 from relbias.plugins.engine import Site
+from relbias.plugins.timm.block_sites import attention_sites
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.positions import without_positions
 from relbias.plugins.timm.root import AttachedModel
-from relbias.plugins.timm.vision_transformer import attention_sites
+from relbias.plugins.timm.vision_transformer import ATTENTIONS
 from relbias.relations import Grid
 
 with extra("vision"):
@@ -58,7 +59,7 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     for block in root.blocks:
         for branch, (height, width) in zip(block.blocks, own, strict=True):
             scaled = (max(1, round(grid[0] * height / own[0][0])), max(1, round(grid[1] * width / own[0][1])))
-            sites += attention_sites(branch, Grid(*scaled, prefix_tokens=1))
+            sites += attention_sites(branch, Grid(*scaled, prefix_tokens=1), *ATTENTIONS)
     return sites
 
 

@@ -7,10 +7,9 @@ from typing import Any
 from relbias._extras import extra
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attention_rope import RelativeAttentionRope
-from relbias.plugins.timm.block_sites import block_sites, check_patches
+from relbias.plugins.timm.block_sites import patch_sites
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.image_grid import BindsImageGrid
-from relbias.relations import Grid
 
 with extra("vision"):
     from timm.models.deepseek_vit import DeepseekVitEncoder
@@ -24,8 +23,7 @@ class AttachedDeepseekVitEncoder(BindsImageGrid, DeepseekVitEncoder):
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of the blocks, which turns q and k by a rope for any grid and attends in both directions."""
-    check_patches(root)
-    return block_sites(root.blocks, Grid(*grid), RelativeAttentionRope)
+    return patch_sites(root, grid, RelativeAttentionRope)
 
 
 HOSTS = [

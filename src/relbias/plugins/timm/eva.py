@@ -10,13 +10,12 @@ from relbias._extras import extra
 from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attention_rope import RelativeAttentionRope, attend_and_project
-from relbias.plugins.timm.block_sites import block_sites, check_patches
+from relbias.plugins.timm.block_sites import patch_sites
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.image_grid import BindsImageGrid
 from relbias.plugins.timm.patch_dropout import telling
 from relbias.plugins.timm.qkv import project_apart, project_without_key_bias, split_qkv
 from relbias.plugins.timm.tokens import EncodesTokens, first_block
-from relbias.relations import Grid
 
 with extra("vision"):
     from timm.models.eva import Eva, EvaAttention, EvaBlock, EvaBlockPostNorm
@@ -59,9 +58,7 @@ class EncodedEvaBlockPostNorm(EncodesTokens, EvaBlockPostNorm):
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of the blocks."""
-    check_patches(root)
-    relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
-    return block_sites(root.blocks, relation, RelativeEvaAttention, RelativeAttentionRope)
+    return patch_sites(root, grid, RelativeEvaAttention, RelativeAttentionRope)
 
 
 def find_tokens(root: Any, grid: tuple[int, int]) -> Site:

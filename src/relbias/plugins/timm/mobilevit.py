@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from relbias._extras import extra
 from relbias.plugins.binding import bind
 from relbias.plugins.engine import Site
+from relbias.plugins.timm.block_sites import attention_sites
 from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
 from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.stages import image_size, stages_of
 from relbias.plugins.timm.unsupported import reason
-from relbias.plugins.timm.vision_transformer import attention_sites
+from relbias.plugins.timm.vision_transformer import ATTENTIONS
 from relbias.relations import Grid
 
 with extra("vision"):
@@ -53,7 +54,7 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     first, sites = found[0][1], []
     for block, steps in found:
         coarser = (-(-grid[0] * first[0] // steps[0]), -(-grid[1] * first[1] // steps[1]))
-        sites += attention_sites(block.transformer, Grid(*coarser))
+        sites += attention_sites(block.transformer, Grid(*coarser), *ATTENTIONS)
     return sites
 
 

@@ -13,7 +13,7 @@ from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.patch_dropout import drops_patches, telling
 from relbias.plugins.timm.positions import without_positions
 from relbias.plugins.timm.root import AttachedModel
-from relbias.plugins.timm.vision_transformer import block_sites
+from relbias.plugins.timm.vision_transformer import vit_sites
 
 with extra("vision"):
     from timm.models.naflexvit import NaFlexEmbeds, NaFlexVit
@@ -70,7 +70,7 @@ HOSTS = [
     Host(
         root=NaFlexVit,
         modules=("naflexvit",),
-        sites=block_sites,
+        sites=vit_sites,
         classes=lambda root: {root: AttachedNaFlexVit, root.embeds: AttachedNaFlexEmbeds, **telling(root)},
         grid=own_grid,
         positions=("embeds.pos_embed",),

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from relbias._extras import extra
 from relbias.plugins.binding import bind
 from relbias.plugins.engine import Site
+from relbias.plugins.timm.block_sites import attention_sites
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.positions import without_positions
 from relbias.plugins.timm.root import AttachedModel
-from relbias.plugins.timm.vision_transformer import attention_sites
+from relbias.plugins.timm.vision_transformer import ATTENTIONS
 from relbias.relations import Grid
 
 with extra("vision"):
@@ -60,7 +61,7 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     for stage in root.transformers:
         if stage.pool is not None:
             grid = _strided(stage.pool.conv, grid)
-        sites += attention_sites(stage, Grid(*grid, prefix_tokens=root.num_tokens))
+        sites += attention_sites(stage, Grid(*grid, prefix_tokens=root.num_tokens), *ATTENTIONS)
     return sites
 
 

@@ -28,7 +28,7 @@ def split_qkv(qkv: Tensor, num_heads: int) -> tuple[Tensor, ...]:
 
 
 def project_without_key_bias(module: Any, x: Tensor) -> Tensor:
-    """The one projection of BEiT and EVA, whose bias has parts for queries and values, and zeros for keys.
+    """The one projection of BEiT, EVA and Swin v2, whose bias has parts for queries and values, and zeros for keys.
 
     Args:
         module: with `qkv`, `q_bias`, `k_bias`, `v_bias` and `qkv_bias_separate`.

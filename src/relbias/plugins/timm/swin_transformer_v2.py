@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from relbias._extras import extra
@@ -13,6 +12,7 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host, is_exactly
+from relbias.plugins.timm.qkv import project_without_key_bias, split_qkv
 from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
@@ -28,16 +28,12 @@ class RelativeWindowAttentionV2(WindowAttention):
     host_class = WindowAttention
     fused_attn = False
     encoding: Encoding
-    q_bias: Any
-    k_bias: Any
-    v_bias: Any
     relative_position_index: Any
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """As in timm; x is (B W, N, C), the patches of W windows of each image, mask (W, N, N)."""
         batch, tokens, _ = x.shape
-        qkv = self._project(x).reshape(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
+        q, k, v = split_qkv(project_without_key_bias(self, x), self.num_heads)
         out = attend(
             self,
             q,
@@ -51,15 +47,6 @@ class RelativeWindowAttentionV2(WindowAttention):
             normalize=True,
         )
         return self.proj_drop(self.proj(out.transpose(1, 2).reshape(batch, tokens, -1)))
-
-    def _project(self, x: Tensor) -> Tensor:
-        """(B W, N, 3 C), q, k and v; k has no bias."""
-        if self.q_bias is None:
-            return self.qkv(x)
-        bias = torch.cat((self.q_bias, self.k_bias, self.v_bias))
-        if self.qkv_bias_separate:
-            return self.qkv(x) + bias
-        return torch.nn.functional.linear(x, self.qkv.weight, bias)
 
     def _bias(self, tokens: int) -> Tensor:
         """The model's own bias, (H, N, N)."""

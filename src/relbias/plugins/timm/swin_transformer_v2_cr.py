@@ -12,6 +12,7 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.timm.attend import attend
 from relbias.plugins.timm.host import Host, is_exactly
+from relbias.plugins.timm.qkv import split_qkv
 from relbias.plugins.timm.root import AttachedModel
 from relbias.plugins.timm.windows import block_attentions, mask_of_windows, window_sites
 
@@ -35,7 +36,7 @@ class RelativeWindowMultiHeadAttention(WindowMultiHeadAttention):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """As in timm; x is (B W, N, C), the patches of W windows of each image, mask (W, N, N)."""
         batch, tokens, _ = x.shape
-        q, k, v = self.qkv(x).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = split_qkv(self.qkv(x), self.num_heads)
         out = attend(
             self,
             q,

@@ -11,9 +11,11 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.grids import index_of_call
 from relbias.plugins.timm.attend import attend
-from relbias.plugins.timm.host import Host, UnsupportedError, is_exactly
+from relbias.plugins.timm.block_sites import block_sites
+from relbias.plugins.timm.host import Host, UnsupportedError
 from relbias.plugins.timm.image_grid import AttachedHybridEmbed, BindsImageGrid
 from relbias.plugins.timm.patch_dropout import telling
+from relbias.plugins.timm.qkv import split_qkv
 from relbias.plugins.timm.tokens import EncodesTokens, first_block
 from relbias.plugins.timm.vision_transformer_blocks import (
     RelativeDiffAttention,
@@ -38,8 +40,7 @@ class RelativeAttention(Attention):
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """As in timm's Attention; x is (B, N, C), prefix tokens first, then the patches row by row."""
         batch, tokens, _ = x.shape
-        qkv = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
+        q, k, v = split_qkv(self.qkv(x), self.num_heads)
         index = index_of_call(self.encoding, tokens, self.grid_from_call)
         q, k = self.q_norm(q), self.k_norm(k)
         out = attend(self, q, k, v, x, index, attn_mask=attn_mask, is_causal=is_causal, scale=self.scale)
@@ -56,8 +57,13 @@ class FixedGridAttention(RelativeAttention):
     grid_from_call = False
 
 
-_DIFFERENCES: tuple[Any, ...] = (RelativeDiffAttention, RelativeDiffParallelScalingBlock)
-_ATTENTIONS: tuple[Any, ...] = (RelativeAttention, RelativeParallelScalingBlock, *_DIFFERENCES)
+ATTENTIONS: tuple[Any, ...] = (
+    RelativeAttention,
+    RelativeParallelScalingBlock,
+    RelativeDiffAttention,
+    RelativeDiffParallelScalingBlock,
+)
+"""The attention of timm's vision transformers, which other families have too."""
 
 
 class AttachedVisionTransformer(BindsImageGrid, VisionTransformer):
@@ -98,51 +104,24 @@ def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     if not isinstance(root.patch_embed, (PatchEmbed, HybridEmbed)):
         embedding = type(root.patch_embed).__name__
         raise UnsupportedError(f"its patch embedding is a {embedding}, neither a PatchEmbed nor a HybridEmbed")
-    return block_sites(root, grid)
+    return vit_sites(root, grid)
 
 
-def block_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
-    """The attention modules of the blocks.
+def vit_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
+    """The attention modules of the blocks, whatever the embedding.
 
     Args:
         root: with `blocks` and `num_prefix_tokens`.
         grid: (height, width), in patches.
     """
-    relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
-    sites = []
-    for block in root.blocks:
-        inside = list(block.modules())
-        if any(isinstance(module, FixedGridAttention) for module in inside):
-            raise ValueError("the model was created with relative attention (attn_layer=); there is nothing to attach")
-        found = attention_sites(block, relation)
-        if not found:
-            attention = type(getattr(block, "attn", block)).__name__
-            raise UnsupportedError(f"its blocks attend by {attention}, not by timm's Attention")
-        sites += found
-    return sites
+    if any(isinstance(module, FixedGridAttention) for module in root.blocks.modules()):
+        raise ValueError("the model was created with relative attention (attn_layer=); there is nothing to attach")
+    return block_sites(root.blocks, Grid(*grid, prefix_tokens=root.num_prefix_tokens), *ATTENTIONS)
 
 
 def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
     """The first block."""
     return first_block(root, find_sites(root, grid)[0], _ENCODED)
-
-
-def attention_sites(block: nn.Module, relation: Grid) -> list[Site]:
-    """The modules within one that attend by a class of timm's vision transformers, all with the same relation.
-
-    Args:
-        block: or several, with everything inside.
-        relation: of its tokens.
-    """
-    sites = []
-    modules: list[Any] = list(block.modules())
-    for module in modules:
-        new = next((new for new in _ATTENTIONS if is_exactly(module, new.host_class)), None)
-        if new is not None:
-            value_dim = (2 if new in _DIFFERENCES else 1) * module.head_dim
-            weight = next(module.parameters())
-            sites.append(Site(module, new, module.num_heads, module.head_dim, weight, relation, value_dim))
-    return sites
 
 
 def _classes(root: Any) -> dict[nn.Module, type[nn.Module]]:

@@ -55,6 +55,7 @@ class RelativeDiffParallelScalingBlock(_Parallel, DiffParallelScalingBlock):
     """The same for timm's DiffParallelScalingBlock."""
 
     host_class = DiffParallelScalingBlock
+    values_per_query = 2
 
     def attended(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, **masks: Any) -> Tensor:
         """What attention gives, (B, N, C), for x and q, k, v of the same shape."""
@@ -65,6 +66,7 @@ class RelativeDiffAttention(DiffAttention):
     """timm's DiffAttention with an encoding of the relation between patches at `self.encoding`."""
 
     host_class = DiffAttention
+    values_per_query = 2
     encoding: Encoding
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:

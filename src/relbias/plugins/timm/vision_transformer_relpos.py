@@ -11,12 +11,11 @@ from relbias.encodings import Encoding
 from relbias.plugins.engine import Site
 from relbias.plugins.grids import index_of_call
 from relbias.plugins.timm.attend import attend
-from relbias.plugins.timm.block_sites import block_sites, check_patches
+from relbias.plugins.timm.block_sites import patch_sites
 from relbias.plugins.timm.host import Host
 from relbias.plugins.timm.image_grid import BindsImageGrid
 from relbias.plugins.timm.qkv import split_qkv
 from relbias.plugins.timm.tokens import EncodesTokens, first_block
-from relbias.relations import Grid
 
 with extra("vision"):
     from timm.models.vision_transformer_relpos import (
@@ -64,9 +63,7 @@ class EncodedResPostRelPosBlock(EncodesTokens, ResPostRelPosBlock):
 
 def find_sites(root: Any, grid: tuple[int, int]) -> list[Site]:
     """The attention of the blocks."""
-    check_patches(root)
-    relation = Grid(*grid, prefix_tokens=root.num_prefix_tokens)
-    return block_sites(root.blocks, relation, RelativeRelPosAttention)
+    return patch_sites(root, grid, RelativeRelPosAttention)
 
 
 def find_tokens(root: Any, grid: tuple[int, int]) -> Site:
