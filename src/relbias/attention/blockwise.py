@@ -13,7 +13,7 @@ from relbias.attention.call import Call
 from relbias.attention.implementation import Implementation, in_transform
 
 _LOGITS_PER_BLOCK = 2**20
-"""About how many logits a block has: 512 KiB in float32."""
+"""About how many logits a block has at most: 4 MiB in float32."""
 
 
 class Blockwise(Implementation):
