@@ -147,7 +147,8 @@ def test_a_larger_image_names_resize(attached, batch):
 def test_settings_and_the_model_s_own_grid(make):
     model = make()
     attach(model, "table")
-    assert settings(model)["grid"] == list(model.embeds.pos_embed_grid_size)
+    assert model.embeds.pos_embed_grid_size == (16, 16)
+    assert settings(model)["grid"] == [24, 24]  # its images have 384 x 384 pixels
 
 
 @pytest.mark.slow

@@ -163,3 +163,13 @@ def test_a_grid_is_two_positive_integers(make_vit, grid):
     rb.plugins.timm.attach(model, "table")
     with pytest.raises(ValueError, match="grid"):
         rb.plugins.timm.resize(model, grid)
+
+
+def test_messages_for_what_is_no_model_or_has_no_place():
+    with pytest.raises(ValueError, match="expected a model, got a str"):
+        attach("vit_tiny_patch16_224", "table")
+    swin = timm.create_model("swin_tiny_patch4_window7_224", depths=(1, 1, 1, 1), embed_dim=24)
+    with pytest.raises(ValueError, match=r"'cpe' is applied to the tokens .* no place in swin_tiny_patch4_window7_224"):
+        attach(swin, "cpe")
+    with pytest.raises(ValueError, match=r"^swin_tiny_patch4_window7_224 has no absolute positions to drop"):
+        attach(swin, "table", drop_positions=True)

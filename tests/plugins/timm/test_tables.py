@@ -147,3 +147,17 @@ def test_a_model_without_biases_is_refused(make_vit):
     attach(model, "table")
     with pytest.raises(ValueError, match=r"vit_tiny_patch16_224 has no table .*: its layers add none"):
         take_bias_tables(model)
+
+
+def test_taken_tables_are_given_back_before_the_encodings_go():
+    """Without it the model would lose what it had learned."""
+    model, inputs, _ = build("swin")
+    with torch.no_grad():
+        before = model(inputs)
+        attach(model, "table")
+        take_bias_tables(model)
+        with pytest.raises(ValueError, match=r"has its own bias tables in the encodings.* give_bias_tables"):
+            detach(model)
+        give_bias_tables(model)
+        detach(model)
+        torch.testing.assert_close(model(inputs), before, rtol=0, atol=1e-6)

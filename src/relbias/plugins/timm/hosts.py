@@ -75,6 +75,8 @@ def find(model: nn.Module) -> tuple[nn.Module, Host]:
     Raises:
         ValueError: there is none, or several.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"expected a model, got a {type(model).__name__}; timm.create_model(name) makes one")
     found = [module for module in model.modules() if _host_class(module) in HOSTS]
     outermost = [module for module in found if not any(module is not o and module in set(o.modules()) for o in found)]
     if len(outermost) == 1:

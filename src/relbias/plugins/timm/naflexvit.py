@@ -60,10 +60,10 @@ class AttachedNaFlexEmbeds(NaFlexEmbeds):
 
 
 def own_grid(root: Any) -> tuple[int, int]:
-    """That of the model's position embedding, or of the images it was made for."""
-    if root.embeds.pos_embed_grid_size is not None:
-        return root.embeds.pos_embed_grid_size
-    return root.embeds.dynamic_feat_size(root.pretrained_cfg["input_size"][-2:])
+    """That of the images it was made for, or of its position embedding where that is larger along an axis."""
+    height, width = root.embeds.dynamic_feat_size(root.pretrained_cfg["input_size"][-2:])
+    rows, columns = root.embeds.pos_embed_grid_size or (1, 1)
+    return max(height, rows), max(width, columns)
 
 
 HOSTS = [

@@ -16,7 +16,8 @@ from relbias.plugins.grids import as_grid, resize_encodings
 from relbias.plugins.sites import wants_tokens
 from relbias.plugins.timm import positions
 from relbias.plugins.timm.host import Host, UnsupportedError
-from relbias.plugins.timm.hosts import architectures, find, refusal
+from relbias.plugins.timm.hosts import architectures, find, name_of, refusal
+from relbias.plugins.timm.tables import check_not_taken
 from relbias.plugins.timm.vision_transformer import FixedGridAttention
 from relbias.relations import Grid
 
@@ -73,10 +74,15 @@ def attach(
     size, sites, classes = _described(root, host, grid)
     dropped = positions.find(root, host.positions) if drop_positions else []
     if drop_positions and not dropped:
-        raise refusal(root, "it has no absolute positions to drop; attach without drop_positions")
+        raise ValueError(f"{name_of(root)} has no absolute positions to drop; attach without drop_positions")
     choices = {"shared": shared, "drop_positions": drop_positions, "zero_start": zero_start}
     chosen = {name: choice for name, choice in choices.items() if choice != (name == "zero_start")}
     tokens = _tokens(root, host, size) if wants_tokens(encoding) else None
+    if tokens is None and wants_tokens(encoding):
+        raise ValueError(
+            f"'cpe' is applied to the tokens after the first block, and has no place in {name_of(root)}; it has one in "
+            "ViT, DeiT, BEiT, EVA, ViTamin and the relative position ViTs"
+        )
     engine.attach(
         root,
         sites,
@@ -99,9 +105,10 @@ def detach(model: nn.Module) -> None:
         model: given to `attach` before.
 
     Raises:
-        ValueError: nothing is attached.
+        ValueError: nothing is attached, or the model's own tables are in the encodings, since `take_bias_tables`.
     """
     root, _ = find(model)
+    check_not_taken(root)
     engine.detach(root)
     positions.restore(root)
 
@@ -137,7 +144,7 @@ def resize(model: nn.Module, grid: tuple[int, int], unit: Unit = "patch") -> Non
 
     Args:
         model: given to `attach` before.
-        grid: (height, width) of the new grid, in patches.
+        grid: (height, width) of the new grid, in patches; as in `attach` the first one, or the window.
         unit: "patch", for more or fewer patches of the same scale, or "image", for the same images cut finer.
 
     Raises:

@@ -17,18 +17,21 @@ with extra("vision"):
     from timm.layers import RelPosMlp
 
 _TABLE = "relative_position_bias_table"
+_TAKEN = "relbias_bias_tables_taken"
+"""The attribute of a model whose own tables have been moved."""
 
 
 def take_bias_tables(model: nn.Module) -> None:
     """Move the model's own tables of relative position biases into the attached ones, in place.
 
     The output stays what it was. Each attached table gets what the layer's own one has for the same pairs, added to
-    what it has, and the model's own are zero afterwards. From then on `resize` and other options of the encoding act
-    on what the model had learned. The model's own tables stay among its parameters: freeze them, or both are trained.
+    what it has, and the model's own are zero afterwards; `detach` wants them given back first. From then on `resize`
+    and other options of the encoding act on what the model had learned. The model's own tables stay among its
+    parameters: freeze them, or both are trained.
 
-    The tables of Swin, MaxViT, CoAtNet, BEiT and the relative position ViTs are known. Theirs have a row for each
-    offset between patches, then one each for class token to patch, patch to class token and class token to itself;
-    those of MaxViT's authors hold the offsets of keys from queries, the opposite of ours.
+    The tables of Swin, MaxViT, CoAtNet, BEiT and of those relative position ViTs that have one are known. Theirs have
+    a row for each offset between patches, then one each for class token to patch, patch to class token and class token
+    to itself; those of MaxViT's authors hold the offsets of keys from queries, the opposite of ours.
 
     Args:
         model: of timm, given to `attach` with the encoding "table", alone or in a sum.
@@ -51,6 +54,7 @@ def take_bias_tables(model: nn.Module) -> None:
         for own, attached in _pairs(model):
             attached.table.add_(_to_attached(own))
             own.zero_()
+    setattr(find(model)[0], _TAKEN, True)
 
 
 def give_bias_tables(model: nn.Module) -> None:
@@ -81,6 +85,23 @@ def give_bias_tables(model: nn.Module) -> None:
         for own, attached in _pairs(model):
             own.add_(_to_own(attached.table, own))
             attached.table.zero_()
+    vars(find(model)[0]).pop(_TAKEN, None)
+
+
+def check_not_taken(root: nn.Module) -> None:
+    """Refuse a model that would lose what it had learned if its encodings went.
+
+    Args:
+        root: the model.
+
+    Raises:
+        ValueError: `take_bias_tables` has moved its own tables into the attached ones.
+    """
+    if hasattr(root, _TAKEN):
+        raise ValueError(
+            f"{name_of(root)} has its own bias tables in the encodings, since take_bias_tables, and would lose them; "
+            "call give_bias_tables(model) first"
+        )
 
 
 def _to_attached(own: Tensor) -> Tensor:
