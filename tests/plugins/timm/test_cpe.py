@@ -4,6 +4,7 @@ import functools
 import json
 
 import pytest
+import timm
 import torch
 from tests.plugins.timm.images import TALL, WIDE, images_of
 from torch import nn
@@ -178,3 +179,13 @@ def test_has_no_place_in_attention():
     layer = attn_layer("cpe", grid=(2, 2))
     with pytest.raises(ValueError, match="'cpe' is applied at the input, not in attention"):
         layer(8, num_heads=2)
+
+
+def test_heads_that_do_not_divide_the_tokens_dimensions():
+    model = timm.create_model("vit_tiny_patch16_224", img_size=48, embed_dim=40, depth=1, num_heads=2, num_classes=3)
+    model.blocks[0].attn = timm.layers.Attention(40, num_heads=3, attn_head_dim=16)
+    images = torch.randn(1, 3, 48, 48)
+    with torch.no_grad():
+        before = model.eval()(images)
+        attach(model, "cpe")
+        assert torch.equal(model(images), before)

@@ -64,3 +64,10 @@ def test_the_product_depends_on_the_offset_alone(form, pairs, interleaved):
     assert product[0].std() > 0.1
     alone = host(**form).apply
     assert (product - (alone(q) @ alone(k).mT)[0, 0]).abs().max() > 0.1
+
+
+def test_the_factor_of_an_encoding_is_kept():
+    x = torch.randn(1, 2, TOKENS, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    own = Rotation(angles(SIZE // 2, 2.0), angles(SIZE // 2, 2.0), factor=1.5)
+    both = with_host_turn(Terms(rotation=own), host(False), TOKENS, SIZE).rotation
+    torch.testing.assert_close(both.rotate(x, both.q_angles), own.rotate(host(False).apply(x), own.q_angles))

@@ -1,12 +1,18 @@
 """Vision transformers whose patches are the features of a convolutional network, which rounds its sizes up."""
 
+import copy
+
 import pytest
 import timm
 import torch
+from timm.layers import HybridEmbed
+from torch import nn
 
 import relbias as rb
 from relbias.plugins.binding import bind, bound
+from relbias.plugins.grids import SomePatches
 from relbias.plugins.timm import attach, detach
+from relbias.plugins.timm.image_grid import AttachedHybridEmbed
 
 # Architecture, arguments, prefix tokens, image sizes that it takes, and the grids of those.
 RESNET = ("vit_base_r26_s32_224", {"embed_dim": 64, "num_heads": 2}, 1)
@@ -141,3 +147,27 @@ def test_every_hybrid_attaches_on_the_meta_device():
         relation = model.blocks[0].attn.encoding.relation
         images = torch.zeros(1, 3, *model.patch_embed.img_size, device="meta")
         assert relation.height * relation.width == model.patch_embed(images).shape[1]
+
+
+class TwoMaps(nn.Module):
+    """A backbone with two feature maps, the last coarser by 8 than the image."""
+
+    def __init__(self):
+        super().__init__()
+        self.fine, self.coarse = nn.Conv2d(3, 4, 4, stride=4), nn.Conv2d(4, 6, 2, stride=2)
+
+    def forward(self, x):
+        fine = self.fine(x)
+        return [fine, self.coarse(fine)]
+
+
+def test_several_maps_padded_to_patches_that_are_not_square():
+    plain = HybridEmbed(TwoMaps(), img_size=(48, 72), patch_size=(2, 3), embed_dim=8, dynamic_img_pad=True)
+    attached = copy.deepcopy(plain)
+    attached.__class__ = AttachedHybridEmbed
+    images = images_of((56, 56))  # maps of 7 x 7, which lack a row and two columns
+    grid = SomePatches(1, 1)
+    with bind(grid):
+        out = attached(images)
+    assert torch.equal(out, plain(images))
+    assert (grid.height, grid.width) == (4, 3)

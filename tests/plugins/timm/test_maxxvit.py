@@ -107,3 +107,10 @@ def test_a_model_without_attention_is_refused():
     model = timm.create_model("coatnet_nano_rw_224", block_type=("C", "C", "C", "C"), **MAXXVIT)
     with pytest.raises(ValueError, match="not supported: none of its blocks attends"):
         attach(model, "table")
+
+
+def test_own_grids_of_odd_maps():
+    model = make("coatnet", img_size=(144, 176), **WITHOUT_OWN_BIAS)
+    attach(model, "table")
+    assert [(e.relation.height, e.relation.width) for e in encodings(model)] == [(9, 11), (5, 6)]
+    assert torch.isfinite(model(images((144, 176)))).all()

@@ -119,3 +119,13 @@ def test_listed():
     names = timm.list_models(module="vision_transformer_sam")
     assert len(names) == 4
     assert set(names) <= set(list_models())
+
+
+def test_one_encoding_takes_the_largest_of_its_grids():
+    arguments = SMALL | {"global_attn_indexes": (0,)}  # windows come last
+    model = randomised(timm.models.vision_transformer_sam.VisionTransformerSAM((64, 80), **arguments))
+    encoding = rb.create_encoding("table", 2, 24, rb.relations.Grid(4, 5))
+    attach(model, encoding)
+    for grid, wanted in (((6, 6), (6, 6)), ((2, 5), (3, 5))):
+        resize(model, grid)
+        assert (encoding.relation.height, encoding.relation.width) == wanted

@@ -161,3 +161,13 @@ def test_taken_tables_are_given_back_before_the_encodings_go():
         give_bias_tables(model)
         detach(model)
         torch.testing.assert_close(model(inputs), before, rtol=0, atol=1e-6)
+
+
+def test_taken_into_tables_that_have_learned(train):
+    model, x, _ = build("beit")
+    attach(model, "table")
+    train(model)
+    with torch.no_grad():
+        before = model(x)
+        take_bias_tables(model)
+        torch.testing.assert_close(model(x), before, rtol=1e-5, atol=1e-5)
