@@ -54,7 +54,7 @@ def test_distances_and_edges(dtype, implementation, assert_same):
         edges.weights.copy_(place_encoder)
     directed = nx.DiGraph(graph)
     types = torch.tensor([kinds[frozenset(edge)] for edge in directed.edges])
-    distances, paths = rb.relations.shortest_paths(torch.tensor(list(directed.edges)).T, types, n, LIMIT)
+    distances, paths = rb.relations.typed_paths(torch.tensor(list(directed.edges)).T, types, n, LIMIT)
     index = {"hops": relations["hops"](distances), "edges": relations["edges"](paths)}
     ours = rb.relative_attention(q, k, v, encoding(index), implementation=implementation)
     assert_same(

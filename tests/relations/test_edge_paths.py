@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relbias.relations import EdgePaths, Hops, shortest_paths
+from relbias.relations import EdgePaths, Hops, typed_paths
 
 
 def edges_of(graph):
@@ -22,7 +22,7 @@ def edges_of(graph):
 def test_paths_are_shortest_and_lead_from_i_to_j(n, probability, seed, limit):
     graph = nx.gnp_random_graph(n, probability, seed=seed, directed=True)
     edge_index, types = edges_of(graph)
-    distances, paths = shortest_paths(edge_index, types, n, limit)
+    distances, paths = typed_paths(edge_index, types, n, limit)
     assert distances.shape == (n, n)
     assert paths.shape == (n, n, limit)
     expected = dict(nx.all_pairs_shortest_path_length(graph))
@@ -52,13 +52,13 @@ def path_node(edge_index, path, first, edge):
 
 def test_of_several_edges_the_first_counts_and_loops_do_not():
     edges, types = torch.tensor([[0, 0, 0, 1], [0, 1, 1, 2]], dtype=torch.int16), torch.tensor([9, 3, 4, 5])
-    distances, paths = shortest_paths(edges, types.to(torch.int8), num_nodes=3, max_edges=2)
+    distances, paths = typed_paths(edges, types.to(torch.int8), num_nodes=3, max_edges=2)
     assert distances[0].tolist() == [0, 1, 2]
     assert paths[0].tolist() == [[-1, -1], [3, -1], [3, 5]]
 
 
 def test_nodes_without_edges():
-    distances, paths = shortest_paths(torch.zeros(2, 0, dtype=torch.long), torch.zeros(0, dtype=torch.long), 2, 3)
+    distances, paths = typed_paths(torch.zeros(2, 0, dtype=torch.long), torch.zeros(0, dtype=torch.long), 2, 3)
     assert distances.tolist() == [[0, -1], [-1, 0]]
     assert (paths == -1).all()
 
@@ -102,8 +102,8 @@ def test_transposed():
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 2, dtype=torch.uint8)), "signed integers, got torch.uint8"),
         (lambda: EdgePaths(2, 2)(torch.zeros(1, 1, 2, dtype=torch.uint16)), "signed integers, got torch.uint16"),
         (lambda: EdgePaths(2, 1)(torch.tensor([[[1]]])).codes(), "no codes"),
-        (lambda: shortest_paths(torch.tensor([[0], [3]]), torch.tensor([0]), 3, 2), "nodes from 0 to 3"),
-        (lambda: shortest_paths(torch.tensor([[0], [1]]), torch.tensor([-1]), 3, 2), "types from -1"),
+        (lambda: typed_paths(torch.tensor([[0], [3]]), torch.tensor([0]), 3, 2), "nodes from 0 to 3"),
+        (lambda: typed_paths(torch.tensor([[0], [1]]), torch.tensor([-1]), 3, 2), "types from -1"),
     ],
 )
 def test_refusals(call, message):

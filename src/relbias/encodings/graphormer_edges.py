@@ -38,11 +38,11 @@ class GraphormerEdges(Encoding):
 
     Example:
         >>> import relbias as rb
-        >>> from relbias.relations import Hops, shortest_paths
+        >>> from relbias.relations import Hops, typed_paths
         >>> relations = {"hops": Hops(20, prefix_tokens=1), "edges": EdgePaths(4, max_edges=5, prefix_tokens=1)}
         >>> attention = rb.RelativeAttention(64, 8, {"hops": "table", "edges": "graphormer_edges"}, relations)
         >>> edges, types = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([3, 3, 0, 0])
-        >>> distances, paths = shortest_paths(edges, types, num_nodes=3, max_edges=5)
+        >>> distances, paths = typed_paths(edges, types, num_nodes=3, max_edges=5)
         >>> index = {"hops": relations["hops"](distances), "edges": relations["edges"](paths)}
         >>> attention(torch.randn(1, 4, 64), index=index).shape
         torch.Size([1, 4, 64])

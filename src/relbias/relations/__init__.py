@@ -3,15 +3,17 @@
 from relbias.relations.base import Index, Relation
 from relbias.relations.bins import Bins, BinsIndex
 from relbias.relations.distances import Distances, DistancesIndex
-from relbias.relations.edge_paths import EdgePaths, EdgePathsIndex, shortest_paths
+from relbias.relations.edge_paths import EdgePaths, EdgePathsIndex, typed_paths
 from relbias.relations.edge_sets import EdgeSets, EdgeSetsIndex
 from relbias.relations.edges import edge_types
 from relbias.relations.features import Features, FeaturesIndex
+from relbias.relations.graph_batch import GraphBatch, GraphRelation
 from relbias.relations.graph_features import pairwise_distances, random_walks, resistance_distances
 from relbias.relations.grid import Grid, GridIndex
 from relbias.relations.head_groups import HeadGroups, HeadGroupsIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
 from relbias.relations.sequence import Sequence, SequenceIndex
+from relbias.relations.shortest_paths import shortest_paths
 from relbias.relations.tree import ancestor_codes, sibling_codes
 from relbias.relations.volume import Volume, VolumeIndex
 
@@ -26,6 +28,8 @@ __all__ = [
     "EdgeSetsIndex",
     "Features",
     "FeaturesIndex",
+    "GraphBatch",
+    "GraphRelation",
     "Grid",
     "GridIndex",
     "HeadGroups",
@@ -47,4 +51,5 @@ __all__ = [
     "resistance_distances",
     "shortest_paths",
     "sibling_codes",
+    "typed_paths",
 ]

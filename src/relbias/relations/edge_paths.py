@@ -30,7 +30,7 @@ class EdgePaths(Relation):
 
     Example:
         >>> edges, types = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([7, 7, 9, 9])
-        >>> distances, paths = shortest_paths(edges, types, num_nodes=3, max_edges=2)
+        >>> distances, paths = typed_paths(edges, types, num_nodes=3, max_edges=2)
         >>> index = EdgePaths(num_types=10, max_edges=2)(paths)
         >>> index.paths(slice(0, 1))[0, 0]  # from node 0 to each node
         tensor([[-1, -1],
@@ -131,7 +131,7 @@ class EdgePathsIndex(Index):
         return replace(self, values=self.values.to(device))
 
 
-def shortest_paths(edge_index: Tensor, types: Tensor, num_nodes: int, max_edges: int) -> tuple[Tensor, Tensor]:
+def typed_paths(edge_index: Tensor, types: Tensor, num_nodes: int, max_edges: int) -> tuple[Tensor, Tensor]:
     """The shortest paths between all nodes of a graph, for `Hops` and `EdgePaths`.
 
     Of several shortest paths it takes the one whose last edge comes first in the list, and so on backwards. One level
@@ -151,7 +151,7 @@ def shortest_paths(edge_index: Tensor, types: Tensor, num_nodes: int, max_edges:
         ValueError: another shape or dtype, or (on CPU, outside compile and export) a node or a type out of range.
 
     Example:
-        >>> distances, paths = shortest_paths(torch.tensor([[0, 1], [1, 2]]), torch.tensor([5, 6]), 3, max_edges=4)
+        >>> distances, paths = typed_paths(torch.tensor([[0, 1], [1, 2]]), torch.tensor([5, 6]), 3, max_edges=4)
         >>> distances
         tensor([[ 0,  1,  2],
                 [-1,  0,  1],
@@ -159,8 +159,8 @@ def shortest_paths(edge_index: Tensor, types: Tensor, num_nodes: int, max_edges:
         >>> paths[0, 2]
         tensor([ 5,  6, -1, -1])
     """
-    check_size("shortest_paths' num_nodes", num_nodes, 0)
-    check_size("shortest_paths' max_edges", max_edges, 1)
+    check_size("typed_paths' num_nodes", num_nodes, 0)
+    check_size("typed_paths' max_edges", max_edges, 1)
     edge_index, types = check_edges(edge_index, types, num_nodes, torch.iinfo(torch.int64).max)
     sources, targets = edge_index
     n, num_edges, device = num_nodes, len(types), types.device

@@ -18,6 +18,7 @@ from relbias.relations.base import (
     num_prefix_codes,
     prefix_codes,
 )
+from relbias.relations.graph_batch import GraphBatch, GraphRelation
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Pairs(Relation):
 
 
 @dataclass(frozen=True)
-class Hops(Relation):
+class Hops(GraphRelation):
     """The number of edges on a shortest path between two nodes of a graph.
 
     The codes are the distances 0 ... max_distance, then one for "far" (more than max_distance), one for
@@ -78,6 +79,8 @@ class Hops(Relation):
     Args:
         max_distance: the largest distance with a code of its own, in hops.
         prefix_tokens: P, the number of tokens before the nodes. The index covers them; the distances given do not.
+        one_prefix_code: whether all pairs with a prefix token share one code, as in Graphormer
+            (https://arxiv.org/abs/2106.05234).
 
     Raises:
         ValueError: a size is too small or not an integer.
@@ -93,6 +96,7 @@ class Hops(Relation):
 
     max_distance: int
     prefix_tokens: int = 0
+    one_prefix_code: bool = False
 
     def __post_init__(self) -> None:
         check_size("Hops' max_distance", self.max_distance, 0)
@@ -102,7 +106,7 @@ class Hops(Relation):
 
     @property
     def num_codes(self) -> int:
-        return self.max_distance + 3 + num_prefix_codes(self.prefix_tokens)
+        return _num_codes(self)
 
     @property
     def index_type(self) -> type[HopsIndex]:
@@ -110,7 +114,11 @@ class Hops(Relation):
 
     @property
     def code_space(self) -> tuple[Any, ...]:
-        return self.max_distance, self.prefix_tokens
+        return self.max_distance, self.prefix_tokens, self.one_prefix_code
+
+    def of_graphs(self, graphs: GraphBatch) -> HopsIndex:
+        """The index of a batch of graphs."""
+        return self(graphs.distances)
 
     def __call__(self, distances: Tensor) -> HopsIndex:
         """The index of one call.
@@ -131,7 +139,14 @@ class Hops(Relation):
             distances = distances.to(torch.int16)  # so that the limit has room
         # int8 up to 126, else int16: room for "far" above and "unreachable" below.
         dtype = torch.int8 if self.max_distance <= 126 else torch.int16
-        return HopsIndex(distances.clamp(max=self.max_distance + 1).to(dtype), self.max_distance, self.prefix_tokens)
+        distances = distances.clamp(max=self.max_distance + 1).to(dtype)
+        return HopsIndex(distances, self.max_distance, self.prefix_tokens, self.one_prefix_code)
+
+
+def _num_codes(hops: Hops | HopsIndex) -> int:
+    """Those of distances, far and unreachable, and of pairs with a prefix token."""
+    prefix = num_prefix_codes(hops.prefix_tokens)
+    return hops.max_distance + 3 + (min(prefix, 1) if hops.one_prefix_code else prefix)
 
 
 def as_pairs(name: str, values: Tensor) -> Tensor:
@@ -197,12 +212,14 @@ class HopsIndex(Index):
         distances: (B or 1, H or 1, N - P, M - P) int8 or int16, in hops: -1 unreachable, max_distance + 1 far.
         max_distance: the largest distance with a code of its own, in hops.
         prefix_tokens: P.
+        one_prefix_code: whether all pairs with a prefix token share one code.
         transposed: whether the codes of prefix tokens are read the other way round.
     """
 
     distances: Tensor
     max_distance: int
     prefix_tokens: int = 0
+    one_prefix_code: bool = False
     transposed: bool = False
 
     @property
@@ -216,11 +233,11 @@ class HopsIndex(Index):
 
     @property
     def num_codes(self) -> int:
-        return self.max_distance + 3 + num_prefix_codes(self.prefix_tokens)
+        return _num_codes(self)
 
     @property
     def code_space(self) -> tuple[Any, ...]:
-        return self.max_distance, self.prefix_tokens
+        return self.max_distance, self.prefix_tokens, self.one_prefix_code
 
     def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
         p, distances = self.prefix_tokens, self.distances
@@ -235,7 +252,7 @@ class HopsIndex(Index):
             if self.transposed:
                 first, second = second, first
             codes = prefix_codes(first, second, p, self.max_distance + 3, codes)
-        return codes
+        return codes.clamp(max=self.num_codes - 1)  # one code for all pairs with a prefix token, where there is but one
 
     @property
     def T(self) -> HopsIndex:

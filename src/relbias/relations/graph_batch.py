@@ -1,0 +1,142 @@
+"""A batch of graphs, and relations that can be made from it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from relbias.relations.base import Index, Relation
+from relbias.relations.shortest_paths import check_graphs, shortest_paths
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """B graphs, their nodes and edges one after the other, as in a batch of PyG.
+
+    What several relations need, such as the distances, is computed once, when it is first asked for.
+
+    Args:
+        edge_index: (2, E) int64, the nodes i and j of each edge, from 0 to V - 1. An undirected edge is given in both
+            directions.
+        num_nodes: V, of all graphs together.
+        batch: (V,) int64, the graph of each node, not descending; None for one graph.
+        num_graphs: B, needed where the last graphs have no nodes; else counted.
+        edge_attr: (E,) or (E, F), what is known of the edges, or None.
+        pos: (V, S), floating, where the nodes lie, or None.
+        pairs: values of the pairs of nodes made beforehand, by name: "hops", from i to j, is (sum of n^2 over the
+            graphs,) with the rows of each graph's matrix one after the other.
+
+    Raises:
+        ValueError: shapes do not fit, an edge between two graphs, or (on CPU, outside compile and export) a node out of
+            range.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])  # a path of three nodes, an edge
+        >>> graphs = GraphBatch(edges, num_nodes=5, batch=torch.tensor([0, 0, 0, 1, 1]))
+        >>> graphs.sizes, graphs.distances[1]
+        (tensor([3, 2]), tensor([[ 0,  1, -1],
+                [ 1,  0, -1],
+                [-1, -1, -1]], dtype=torch.int16))
+    """
+
+    edge_index: Tensor
+    num_nodes: int
+    batch: Tensor | None = None
+    num_graphs: int | None = None
+    edge_attr: Tensor | None = None
+    pos: Tensor | None = None
+    pairs: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_graphs(self.edge_index, self.num_nodes, self.batch)
+
+    @cached_property
+    def graph_of_nodes(self) -> Tensor:
+        """(V,) int64, the graph of each node."""
+        if self.batch is not None:
+            return self.batch
+        return torch.zeros(self.num_nodes, dtype=torch.int64, device=self.edge_index.device)
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """(B,) int64, the number of nodes of each graph."""
+        count = self.num_graphs
+        if count is None:
+            count = 1 if self.batch is None else (int(self.batch[-1]) + 1 if self.num_nodes else 0)
+        return torch.bincount(self.graph_of_nodes, minlength=count)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """(B,) int64, the first node of each graph."""
+        return self.sizes.cumsum(0) - self.sizes
+
+    @cached_property
+    def longest(self) -> int:
+        """N, the number of nodes of the largest graph, to which the others are padded."""
+        return int(self.sizes.max()) if len(self.sizes) else 0
+
+    @cached_property
+    def places(self) -> Tensor:
+        """(V,) int64, the place of each node in its graph, from 0."""
+        return torch.arange(self.num_nodes, device=self.edge_index.device) - self.starts[self.graph_of_nodes]
+
+    @cached_property
+    def padding(self) -> Tensor:
+        """(B, N) bool, True where there is no node."""
+        return torch.arange(self.longest, device=self.sizes.device) >= self.sizes[:, None]
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The graph of each edge, and the places of its nodes i and j there, (E,) int64 each."""
+        sources, targets = self.edge_index
+        return self.graph_of_nodes[sources], self.places[sources], self.places[targets]
+
+    def padded(self, values: Tensor, fill: float) -> Tensor:
+        """Values of pairs, graph after graph, as a matrix per graph.
+
+        Args:
+            values: (sum of n^2, ...).
+            fill: what stands where there is no pair.
+
+        Returns:
+            (B, N, N, ...), in the dtype given.
+
+        Raises:
+            ValueError: there are other pairs than those of the graphs.
+        """
+        there = ~self.padding
+        pairs = there[:, :, None] & there[:, None, :]
+        expected = int((self.sizes * self.sizes).sum())
+        if len(values) != expected:
+            raise ValueError(
+                f"graphs of {self.sizes.tolist()[:8]} nodes have {expected} pairs in all, got {len(values)} values; "
+                "values of pairs are the rows of each graph's matrix, (N N, ...), one after the other"
+            )
+        matrices = values.new_full((*pairs.shape, *values.shape[1:]), fill)
+        return matrices.masked_scatter(pairs.view(*pairs.shape, *[1] * (values.ndim - 1)), values)
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """(B, N, N) integers, in edges; -1 where there is no path or no node. Those in `pairs` where they are."""
+        if "hops" in self.pairs:
+            return self.padded(self.pairs["hops"], -1)
+        return shortest_paths(self.edge_index, self.num_nodes, self.graph_of_nodes)
+
+
+class GraphRelation(Relation):
+    """A relation that can be made from graphs."""
+
+    @abstractmethod
+    def of_graphs(self, graphs: GraphBatch) -> Index:
+        """The index of a batch of graphs, of N nodes each with padding, and the relation's prefix tokens before them.
+
+        Args:
+            graphs: the batch.
+
+        Raises:
+            ValueError: it lacks what the relation is made from.
+        """
