@@ -308,3 +308,30 @@ def test_views_are_read_where_they_lie(draw):
         out = rb.relative_attention(q, k, v, rb.Terms(b=table, index=index), implementation=name)
         both.append([out, *torch.autograd.grad(out.sum(), [leaf, table])])
     torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("names", ["", "b", "K", "V"])
+def test_values_of_another_size(draw, outcome, names):
+    """Which torch's kernel does not take."""
+    q, k, v = draw(B, H, N, D), draw(B, H, M, D), draw(B, H, M, 3)
+    tables = {"b": draw(H, 5), "K": draw(1, 5, D), "V": draw(1, 5, 3)}
+    terms = rb.Terms(**{name: tables[name] for name in names}, index=Sequence(2)(N, M))
+    leaves = [q, k, v, *(tables[name] for name in names)]
+    both = [outcome(leaves, q, k, v, terms, is_causal=True, implementation=i) for i in ("blockwise", "reference")]
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+
+
+def test_a_matrix_that_lies_by_columns(draw, outcome):
+    q, k, v, matrix = draw(B, H, N, D), draw(B, H, M, D), draw(B, H, M, D), draw(1, H, M, N)
+    both = [
+        outcome([q, k, v, matrix], q, k, v, rb.Terms(b=matrix.mT), implementation=i) for i in ("blockwise", "reference")
+    ]
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [33, 67])
+def test_the_queries_that_are_left_over(draw, outcome, n):
+    q, k, v, table = draw(1, 2, n, D), draw(1, 2, 40, D), draw(1, 2, 40, D), draw(2, 101)
+    terms = rb.Terms(b=table, index=Sequence(50)(n, 40))
+    both = [outcome([q, k, v, table], q, k, v, terms, implementation=i) for i in ("blockwise", "reference")]
+    torch.testing.assert_close(*both, rtol=0, atol=1e-10)

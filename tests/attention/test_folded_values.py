@@ -62,7 +62,8 @@ def test_zeros_change_nothing_to_the_bit(case, others):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("wanted", ["all", "V"])
-def test_gradients_are_those_of_the_equation(case, wanted, outcome):
+@pytest.mark.parametrize("names", ["KV", "V"])  # without K masks may be boolean
+def test_gradients_are_those_of_the_equation(case, wanted, names, outcome):
     q, k, v = call_of(torch.float64)
     generator = torch.Generator().manual_seed(2)
     tables = [torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((H, 9, D), (B, 1, 5, D))]
@@ -75,7 +76,7 @@ def test_gradients_are_those_of_the_equation(case, wanted, outcome):
 
     def result(implementation):
         terms = rb.Terms.of(
-            Entry(K=tables[0], V=tables[0], index=Sequence(4)(N)), Entry(V=tables[1], index=Pairs(5)(codes))
+            Entry(**dict.fromkeys(names, tables[0]), index=Sequence(4)(N)), Entry(V=tables[1], index=Pairs(5)(codes))
         )
         return outcome(leaves, *inputs, terms, implementation=implementation, **arguments)
 

@@ -153,6 +153,18 @@ def test_no_token(qkv, outcome, implementation, name, n, m):
     assert all((grad == 0).all() for grad in grads)
 
 
+@pytest.mark.parametrize("codes", [(1, 1), (B, 1), (1, H), (B, H)])
+@pytest.mark.parametrize("table", [(1,), (H,), (B, H), (B, 1), (1, H)])
+def test_items_and_heads_of_codes_and_of_a_table(draw, outcome, implementation, codes, table):
+    """Each may be the same for all."""
+    q, k, v, b = draw(B, H, 5, 8), draw(B, H, 6, 8), draw(B, H, 6, 8), draw(*table, 3)
+    index = rb.relations.Pairs(3)(torch.randint(3, (*codes, 5, 6), generator=torch.Generator().manual_seed(0)))
+    bias = b.expand(B, H, 3)[torch.arange(B)[:, None, None, None], torch.arange(H)[:, None, None], index.codes()]
+    expected = outcome([q, k, v, b], q, k, v, attn_mask=bias, implementation="reference")
+    ours = outcome([q, k, v, b], q, k, v, rb.Terms(b=b, index=index), implementation=implementation)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", "bKQV")
 def test_no_item(implementation, name):
     """Of a batch that is split, some parts may be empty."""

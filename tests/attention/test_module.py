@@ -90,7 +90,9 @@ def test_a_graph_whose_index_comes_with_the_batch():
     padding = torch.tensor([[False, False, False, True]] * 2)
     expected = with_projections(attention, x, attention.encoding(index), key_padding_mask=padding)
     torch.testing.assert_close(attention(x, index=index, key_padding_mask=padding), expected)
-    with pytest.raises(ValueError, match=r"Hops\(max_distance=3, prefix_tokens=0\) needs an index"):
+    with pytest.raises(
+        ValueError, match=r"Hops\(max_distance=3, prefix_tokens=0, one_prefix_code=False\) needs an index"
+    ):
         attention(x)
 
 
