@@ -1,6 +1,7 @@
 """Transformers per modality, made of one block."""
 
-from relbias.models import vision
+from relbias.models import graph, vision
 from relbias.models.block import TransformerBlock
+from relbias.models.graph import GraphTransformer
 
-__all__ = ["TransformerBlock", "vision"]
+__all__ = ["GraphTransformer", "TransformerBlock", "graph", "vision"]

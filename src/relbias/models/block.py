@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,10 @@ from relbias.relations import Relation
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a two-layer network, each after a LayerNorm and added to its input (pre-norm).
+    """Attention and a two-layer network, each added to its input, with a LayerNorm before each or after each sum.
+
+    Before ("pre", https://arxiv.org/abs/2002.04745): x + f(norm(x)); a model of such blocks ends with a norm of its
+    own. After ("post", https://arxiv.org/abs/1706.03762): norm(x + f(x)).
 
     Args:
         dim: the size of a token.
@@ -22,8 +25,12 @@ class TransformerBlock(nn.Module):
         relation: as in `RelativeAttention`.
         mlp_ratio: the width of the network in the middle, as a multiple of `dim`.
         dropout: the probability of dropping an attention weight, and a number of each branch's output.
+        norm: "pre" or "post".
         device: where parameters lie.
         dtype: of the parameters.
+
+    Raises:
+        ValueError: another `norm`, or as in `RelativeAttention`.
 
     Example:
         >>> block = TransformerBlock(64, num_heads=4, encoding="rope")
@@ -40,10 +47,14 @@ class TransformerBlock(nn.Module):
         *,
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
+        norm: Literal["pre", "post"] = "pre",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if norm not in ("pre", "post"):
+            raise ValueError(f'norm is "pre" or "post", got {norm!r}')
+        self.norm = norm
         like: Any = {"device": device, "dtype": dtype}
         self.norm1 = nn.LayerNorm(dim, **like)
         self.attention = RelativeAttention(dim, num_heads, encoding, relation, dropout=dropout, **like)
@@ -75,5 +86,8 @@ class TransformerBlock(nn.Module):
         Returns:
             (B, N, dim).
         """
+        if self.norm == "post":
+            x = self.norm1(x + self.dropout(self.attention(x, **arguments)))
+            return self.norm2(x + self.dropout(self.mlp(x)))
         x = x + self.dropout(self.attention(self.norm1(x), **arguments))
         return x + self.dropout(self.mlp(self.norm2(x)))

@@ -1,0 +1,197 @@
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import relbias as rb
+from relbias.models import GraphTransformer, TransformerBlock
+from relbias.relations import shortest_paths
+
+SMALL = {"num_outputs": 3, "dim": 16, "depth": 2, "num_heads": 2}
+READOUTS = ["token", "mean", "sum", "nodes"]
+
+
+def make(encoding="table", seed=0, **options):
+    torch.manual_seed(seed)
+    model = GraphTransformer(encoding, **{"node_types": 5, **SMALL, **options}).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def both_ways(*edges):
+    pairs = [pair for i, j in edges for pair in ((i, j), (j, i))]
+    return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T.contiguous()
+
+
+# A path, a disconnected graph with an isolated last node, one node, and an edge in one direction.
+GRAPHS = [(4, both_ways((0, 1), (1, 2), (2, 3))), (6, both_ways((0, 1), (1, 2), (2, 0), (3, 4)))]
+GRAPHS += [(1, both_ways()), (2, torch.tensor([[0], [1]]))]
+
+
+def collate(graphs, seed=0):
+    """x, edge_index, edge_attr and batch, as PyG joins graphs."""
+    generator = torch.Generator().manual_seed(seed)
+    starts = torch.tensor([0, *(n for n, _ in graphs)]).cumsum(0)
+    x = torch.randint(0, 5, (int(starts[-1]),), generator=generator)
+    edges = torch.cat([edges + start for (_, edges), start in zip(graphs, starts[:-1], strict=True)], dim=1)
+    types = torch.randint(0, 3, (edges.shape[1],), generator=generator)
+    batch = torch.repeat_interleave(torch.arange(len(graphs)), torch.tensor([n for n, _ in graphs]))
+    return x, edges, types, batch
+
+
+def one_by_one(model, x, edges, types, batch, pos=None):
+    out = []
+    for graph in batch.unique():
+        nodes = (batch == graph).nonzero()[:, 0]
+        own = batch[edges[0]] == graph
+        place = None if pos is None else pos[nodes]
+        out.append(model(x[nodes], edges[:, own] - nodes[0], types[own], pos=place))
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_batch_equals_its_graphs_one_by_one(readout, norm):
+    model, data = make(readout=readout, norm=norm, max_degree=2), collate(GRAPHS)
+    together = model(*data)
+    assert together.shape == (len(data[0]) if readout == "nodes" else len(GRAPHS), 3)
+    torch.testing.assert_close(together, one_by_one(model, *data), rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.float()(*data).double(), together, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_the_order_of_nodes_does_not_matter(readout):
+    model, (x, edges, types, batch) = make(readout=readout, max_degree=2), collate(GRAPHS)
+    order = torch.cat([nodes[torch.randperm(len(nodes))] for nodes in ((batch == b).nonzero()[:, 0] for b in range(4))])
+    new = order.argsort()  # where a node stands now
+    out, moved = model(x, edges, types, batch), model(x[order], new[edges], types, batch)
+    torch.testing.assert_close(moved, out[order] if readout == "nodes" else out, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("encoding", ["none", "table", "grpe", {"hops": "table"}], ids=str)
+@pytest.mark.parametrize("readout", READOUTS)
+def test_every_parameter_is_trained(encoding, readout):
+    model, (x, edges, types, batch) = make(encoding, readout=readout, max_degree=2, max_hops=1), collate(GRAPHS)
+    out = model(x, edges, types, batch)
+    F.mse_loss(out, torch.randn_like(out)).backward()
+    names = {n for n, p in model.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-12}
+    # A bias of the keys shifts all logits of a query alike, and so does that of the pairs with the graph token, which
+    # share a code: of the last block nothing else is read.
+    idle = "blocks.1.attention.encoding" if readout == "token" else "k_proj.bias"
+    assert all(name.endswith("k_proj.bias") or name.startswith(idle) for name in names), names
+
+
+def test_structure_is_seen_through_hops_alone():
+    x, chain, ring = torch.zeros(6, dtype=torch.long), both_ways(*((i, i + 1) for i in range(5))), None
+    ring = both_ways(*((i, (i + 1) % 6) for i in range(6)))
+    for encoding, equal in (("none", True), ("table", False)):
+        model = make(encoding)
+        assert torch.allclose(model(x, chain), model(x, ring)) == equal
+
+
+def test_graphs_without_nodes_give_what_the_token_says_alone():
+    x, edges, types, batch = collate(GRAPHS)
+    batch = batch + (batch > 1)  # graph 2 has no nodes
+    for readout in READOUTS:
+        model = make(readout=readout)
+        out, without = model(x, edges, types, batch, num_graphs=7), model(x, edges, types, collate(GRAPHS)[3])
+        if readout == "nodes":
+            torch.testing.assert_close(out, without)
+            continue
+        assert out.shape == (7, 3)
+        torch.testing.assert_close(out[[0, 1, 3, 4]], without)
+        torch.testing.assert_close(out[[2, 6]], out[[5, 5]])
+        nothing = model(x[:0], edges[:, :0], types[:0], batch[:0], num_graphs=2)
+        torch.testing.assert_close(nothing, out[[2, 2]])
+
+
+def test_hops_made_beforehand_give_the_same():
+    model, (x, edges, types, batch) = make(), collate(GRAPHS)
+    flat = []
+    for graph, (n, own) in enumerate(GRAPHS):
+        flat.append(shortest_paths(own, n).flatten())
+        assert len(flat[graph]) == n * n
+    hops = torch.cat(flat)
+    out = model(x, edges, types, batch)
+    torch.testing.assert_close(model(x, edges, types, batch, hops=hops), out, rtol=0, atol=0)
+    torch.testing.assert_close(model(x, edges, types, batch, hops=None), out, rtol=0, atol=0)
+    assert not torch.allclose(model(x, edges, types, batch, hops=hops.clamp(max=1)), out)
+    with pytest.raises(ValueError, match="did you mean 'hops'"):
+        model(x, edges, types, batch, hop=hops)
+
+
+def test_one_encoding_for_all_blocks():
+    model = make(shared=True)
+    assert model.blocks[0].attention.encoding is model.blocks[1].attention.encoding
+    other = make(shared=True, seed=1)
+    other.load_state_dict(model.state_dict())
+    data = collate(GRAPHS)
+    torch.testing.assert_close(other(*data), model(*data))
+    assert sum(p.numel() for p in make().parameters()) - sum(p.numel() for p in model.parameters()) == 2 * 24
+
+
+def test_starts_anew_copies_and_goes_through_the_meta_device():
+    data = collate(GRAPHS)
+    for options in ({}, {"node_types": None, "readout": "mean"}, {"norm": "post", "max_degree": 3}):
+        options = {"node_types": 5, **SMALL, **options}
+        x = None if options["node_types"] is None else data[0]
+        torch.manual_seed(0)
+        model = GraphTransformer(**options).eval()
+        again = GraphTransformer(**options, device="meta").to_empty(device="cpu").eval()
+        torch.manual_seed(0)
+        again.reset_parameters()
+        torch.manual_seed(0)
+        model.reset_parameters()
+        out = model(x, *data[1:])
+        torch.testing.assert_close(again(x, *data[1:]), out)
+        twin = copy.deepcopy(model)
+        twin.load_state_dict(model.state_dict())
+        torch.testing.assert_close(twin(x, *data[1:]), out)
+
+
+def test_runs_compiled_and_in_half_precision():
+    model, data = make(max_degree=2).float(), collate(GRAPHS)
+    out = model(*data)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = model(*data)
+    torch.testing.assert_close(half.float(), out, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager")(*data), out)
+
+
+def test_norm_after_the_sum():
+    block = TransformerBlock(8, 2, norm="post").double()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(1, 3, 8, dtype=torch.float64)
+    middle = F.layer_norm(x + block.attention(x), (8,), block.norm1.weight, block.norm1.bias)
+    out = F.layer_norm(middle + block.mlp(middle), (8,), block.norm2.weight, block.norm2.bias)
+    torch.testing.assert_close(block(x), out)
+    with pytest.raises(ValueError, match='norm is "pre" or "post"'):
+        TransformerBlock(8, 2, norm="Post")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options", "message"),
+    [
+        ("tabel", {}, "did you mean 'table'"),
+        ({"hop": "table"}, {}, "no relation of graphs 'hop'; did you mean 'hops'"),
+        ("t5", {}, "'t5' takes the relation Sequence"),
+        ("learned", {}, "'learned' is applied at the input"),
+        ({"hops": "sinusoidal"}, {}, "'sinusoidal' is applied at the input"),
+        (rb.create_encoding("t5", 2, 8), {}, "cannot be made from graphs"),
+        (rb.create_encoding("table", 2, 8, rb.relations.Hops(3)), {}, "build it with prefix_tokens=1"),
+        ("table", {"readout": "max"}, "readout is one of token, mean, sum, nodes"),
+        ("table", {"dim": 15}, "dim must be a multiple of num_heads"),
+        ("table", {"num_outputs": 0}, "num_outputs must be an integer of at least 1"),
+        ("table", {"node_features": 3}, "and not both"),
+        ("table", {"edge_types": 3, "edge_features": 3}, "and not both"),
+        ("table", {"node_types": []}, "got an empty list"),
+        ("table", {"max_degree": -1}, "max_degree must be"),
+    ],
+    ids=str,
+)
+def test_refuses(encoding, options, message):
+    with pytest.raises(ValueError, match=message):
+        GraphTransformer(encoding, **{"node_types": 5, **SMALL, **options})
