@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from relbias.relations import Distances
+from relbias.relations import Distances, GraphBatch
 
 
 @pytest.mark.parametrize("types_dtype", [torch.int8, torch.uint8, torch.int64])
@@ -34,6 +34,29 @@ def test_transposed():
     assert torch.equal(index.codes(), types[:, None].mT)
 
 
+def in_space(pos):
+    return GraphBatch(torch.zeros(2, 0, dtype=torch.long), 5, torch.tensor([0, 0, 0, 1, 1]), pos=pos)
+
+
+def test_of_graphs():
+    pos = torch.randn(5, 3, dtype=torch.float64)
+    index = Distances().of_graphs(in_space(pos))
+    expected = (pos[:, None] - pos).norm(dim=-1)
+    torch.testing.assert_close(index.distances()[0], expected[:3, :3])
+    torch.testing.assert_close(index.distances()[1, :2, :2], expected[3:, 3:])
+    assert not index.codes().any()
+
+
+def test_pairs_with_a_prefix_token_have_a_type_of_their_own():
+    pos = torch.randn(5, 3)
+    alone, index = (Distances(prefix_tokens=p).of_graphs(in_space(pos)) for p in (0, 2))
+    assert (index.shape, index.num_codes, index.code_space) == ((5, 5), 2, Distances(1, 2).code_space)
+    assert torch.equal(index.distances()[:, 2:, 2:], alone.distances())
+    codes = index.codes().expand(2, 1, 5, 5)
+    assert not codes[..., 2:, 2:].any()
+    assert codes.sum() == 2 * (25 - 9)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -48,6 +71,11 @@ def test_transposed():
         (lambda: Distances(2)(torch.zeros(2, 2), torch.zeros(3, 2, 2, dtype=torch.long)), "does not fit"),
         (lambda: Distances(2)(torch.zeros(2, 2), torch.zeros(1, 3, 2, 2, dtype=torch.long)), r"got \(1, 3, 2, 2\)"),
         (lambda: Distances(2)(torch.zeros(2, 2), torch.zeros(2, 2)), "types must be integers"),
+        (lambda: Distances(1, -1), "prefix_tokens must be an integer of at least 0, got -1"),
+        (lambda: Distances().of_graphs(in_space(None)), "the graphs have no pos"),
+        (lambda: Distances().of_graphs(in_space(torch.zeros(4, 3))), r"pos has shape \(5, S\), got \(4, 3\)"),
+        (lambda: Distances().of_graphs(in_space(torch.full((5, 3), torch.nan))), "must be finite"),
+        (lambda: Distances(2).of_graphs(in_space(torch.zeros(5, 3))), "needs the types of the pairs"),
     ],
 )
 def test_refusals(call, message):

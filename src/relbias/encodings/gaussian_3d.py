@@ -30,7 +30,7 @@ class Gaussian3D(Encoding):
     Args:
         num_heads: H.
         head_dim: D.
-        relation: a Distances of R types of pairs.
+        relation: a Distances of R types of pairs, with that of pairs with a prefix token.
         num_kernels: K.
         strength: the start of a learned factor per head, or None for no factor.
         device: where parameters lie.
@@ -75,8 +75,8 @@ class Gaussian3D(Encoding):
     ) -> None:
         super().__init__(num_heads, head_dim, relation, strength=strength, device=device, dtype=dtype)
         check_size("'gaussian_3d' num_kernels", num_kernels, 1)
-        self.factors = self._parameter(self.relation.num_types)
-        self.shifts = self._parameter(self.relation.num_types)
+        self.factors = self._parameter(self.relation.num_codes)
+        self.shifts = self._parameter(self.relation.num_codes)
         self.means = self._parameter(num_kernels)
         self.widths = self._parameter(num_kernels)
         # Not filled twice, so that a seed gives the same start as reset_parameters().

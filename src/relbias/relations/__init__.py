@@ -5,7 +5,7 @@ from relbias.relations.bins import Bins, BinsIndex
 from relbias.relations.distances import Distances, DistancesIndex
 from relbias.relations.edge_paths import EdgePaths, EdgePathsIndex, typed_paths
 from relbias.relations.edge_sets import EdgeSets, EdgeSetsIndex
-from relbias.relations.edges import edge_types
+from relbias.relations.edges import EdgeTypes, edge_types
 from relbias.relations.features import Features, FeaturesIndex
 from relbias.relations.graph_batch import GraphBatch, GraphRelation
 from relbias.relations.graph_features import pairwise_distances, random_walks, resistance_distances
@@ -16,6 +16,7 @@ from relbias.relations.sequence import Sequence, SequenceIndex
 from relbias.relations.shortest_paths import shortest_paths
 from relbias.relations.tree import ancestor_codes, sibling_codes
 from relbias.relations.volume import Volume, VolumeIndex
+from relbias.relations.walks import RandomWalks, Resistances
 
 __all__ = [
     "Bins",
@@ -26,6 +27,7 @@ __all__ = [
     "EdgePathsIndex",
     "EdgeSets",
     "EdgeSetsIndex",
+    "EdgeTypes",
     "Features",
     "FeaturesIndex",
     "GraphBatch",
@@ -39,7 +41,9 @@ __all__ = [
     "Index",
     "Pairs",
     "PairsIndex",
+    "RandomWalks",
     "Relation",
+    "Resistances",
     "Sequence",
     "SequenceIndex",
     "Volume",

@@ -7,21 +7,25 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from relbias.relations.base import ALL_ROWS, Index, Relation, can_check_values, check_size
+from relbias.relations.base import ALL_ROWS, Index, can_check_values, check_size
+from relbias.relations.graph_batch import GraphBatch, GraphRelation
+from relbias.relations.graph_features import pairwise_distances
 from relbias.relations.pairs import as_pairs, transpose_pairs
 
 
 @dataclass(frozen=True)
-class Distances(Relation):
+class Distances(GraphRelation):
     """The distance in space between two tokens, and the type of their pair, for example of two elements' atoms.
 
-    The code of a pair is its type.
+    The code of a pair is its type. Pairs with a prefix token (a graph token), which lies nowhere, have distance 0 and
+    one more type, the last.
 
     Args:
-        num_types: R, the number of types of pairs.
+        num_types: T, the number of types of pairs.
+        prefix_tokens: P, the number of tokens before the others. The index covers them; the distances given do not.
 
     Raises:
-        ValueError: `num_types` is not a positive integer.
+        ValueError: a size is too small or not an integer.
 
     Example:
         >>> from relbias.relations import pairwise_distances
@@ -37,24 +41,43 @@ class Distances(Relation):
     """
 
     num_types: int = 1
+    prefix_tokens: int = 0
 
     def __post_init__(self) -> None:
         check_size("Distances' num_types", self.num_types, 1)
+        check_size("Distances' prefix_tokens", self.prefix_tokens, 0)
 
     @property
     def num_codes(self) -> int:
-        return self.num_types
+        return self.num_types + min(self.prefix_tokens, 1)
 
     @property
     def index_type(self) -> type[DistancesIndex]:
         return DistancesIndex
 
+    def of_graphs(self, graphs: GraphBatch) -> DistancesIndex:
+        """The index of a batch of graphs whose nodes lie in space, with one type of pairs.
+
+        Args:
+            graphs: the batch. `pos`, (V, S), holds where the nodes lie.
+
+        Raises:
+            ValueError: there is no pos, or not a row for each node, or (on CPU, outside compile and export) it is not
+                finite.
+        """
+        if graphs.pos is None:
+            raise ValueError("the graphs have no pos, expected (V, S) coordinates; give pos, or use another relation")
+        if graphs.pos.ndim != 2 or len(graphs.pos) != graphs.num_nodes:
+            raise ValueError(f"pos has shape ({graphs.num_nodes}, S), got {tuple(graphs.pos.shape)}")
+        return self(pairwise_distances(graphs.padded_nodes(graphs.pos, 0.0)))
+
     def __call__(self, distances: Tensor, types: Tensor | None = None) -> DistancesIndex:
         """The index of one call.
 
         Args:
-            distances: (N, M) or (B, N, M), floating, finite, in a unit of your choice.
-            types: of the same shape or without its batch axis, integers in [0, R); needed if there is more than one.
+            distances: (N, M) or (B, N, M), floating, finite, in a unit of your choice. With prefix tokens, of the
+                others only.
+            types: of the same shape or without its batch axis, integers in [0, T); needed if there is more than one.
 
         Raises:
             ValueError: another shape or dtype, missing types, or (on CPU, outside compile and export) a distance that
@@ -88,7 +111,11 @@ class Distances(Relation):
                 raise ValueError(
                     f"Distances({self.num_types}) takes types from 0 to {self.num_types - 1}, got {low} to {high}"
                 )
-        return DistancesIndex(distances, types, self.num_types)
+        p = self.prefix_tokens
+        if p:
+            distances = torch.nn.functional.pad(distances, (p, 0, p, 0))
+            types = torch.nn.functional.pad(types, (p, 0, p, 0), value=self.num_types)
+        return DistancesIndex(distances, types, self.num_codes)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class GraphBatch:
         edge_attr: (E,) or (E, F), what is known of the edges, or None.
         pos: (V, S), floating, where the nodes lie, or None.
         pairs: values of the pairs of nodes made beforehand, by name: "hops", from i to j, is (sum of n^2 over the
-            graphs,) with the rows of each graph's matrix one after the other.
+            graphs,) with the rows of each graph's matrix one after the other; see each relation's `of_graphs`.
 
     Raises:
         ValueError: shapes do not fit, an edge between two graphs, or (on CPU, outside compile and export) a node out of
@@ -118,6 +118,49 @@ class GraphBatch:
             )
         matrices = values.new_full((*pairs.shape, *values.shape[1:]), fill)
         return matrices.masked_scatter(pairs.view(*pairs.shape, *[1] * (values.ndim - 1)), values)
+
+    def padded_nodes(self, values: Tensor, fill: float) -> Tensor:
+        """Values of nodes, graph after graph, as a row per graph.
+
+        Args:
+            values: (V, ...).
+            fill: what stands where there is no node.
+
+        Returns:
+            (B, N, ...), in the dtype given.
+        """
+        rows = values.new_full((*self.padding.shape, *values.shape[1:]), fill)
+        return rows.index_put((self.graph_of_nodes, self.places), values)
+
+    def adjacency(self, weights: Tensor | None = None) -> Tensor:
+        """The weights of the edges as a matrix per graph: from i to j at (i, j), and 0 where there is no edge.
+
+        The weights of several edges from i to j add up. An edge from a node to itself counts once, on the diagonal.
+
+        Args:
+            weights: (E,), floating; None for 1 each, in torch's default dtype.
+
+        Returns:
+            (B, N, N), in the dtype of the weights.
+
+        Raises:
+            ValueError: the weights have another shape or dtype.
+        """
+        if weights is None:
+            weights = torch.ones(self.edge_index.shape[1], device=self.edge_index.device)
+        elif weights.shape != self.edge_index.shape[1:] or not weights.dtype.is_floating_point:
+            raise ValueError(
+                f"the weights of edges have shape ({self.edge_index.shape[1]},) and are floating, "
+                f"got {tuple(weights.shape)} {weights.dtype}"
+            )
+        size = self.longest
+        return weights.new_zeros(len(self.sizes), size, size).index_put(self.edges(), weights, accumulate=True)
+
+    @cached_property
+    def degrees(self) -> tuple[Tensor, Tensor]:
+        """How many edges lead to each node, and how many from it, (V,) int64 each; also those given several times."""
+        sources, targets = self.edge_index
+        return torch.bincount(targets, minlength=self.num_nodes), torch.bincount(sources, minlength=self.num_nodes)
 
     @cached_property
     def distances(self) -> Tensor:

@@ -74,7 +74,10 @@ def resistance_distances(adjacency: Tensor) -> Tensor:
     adjacency = _as_adjacency(adjacency)
     dtype, weights = adjacency.dtype, adjacency.double()
     if can_check_values(weights) and not torch.equal(weights, weights.mT):
-        raise ValueError("resistances are of an undirected graph, and the adjacency matrix is not symmetric")
+        raise ValueError(
+            "resistances are of an undirected graph, and the adjacency matrix is not symmetric; give each edge in both "
+            "directions"
+        )
     n = weights.shape[-1]
     itself = torch.eye(n, dtype=torch.bool, device=weights.device)
     reached = (weights > 0) | itself

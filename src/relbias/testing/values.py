@@ -14,7 +14,9 @@ from relbias.relations import (
     HeadGroups,
     Hops,
     Pairs,
+    RandomWalks,
     Relation,
+    Resistances,
     Sequence,
 )
 from relbias.relations.lattice import Lattice
@@ -63,6 +65,8 @@ def random_values(relation: Relation, batch: int, n: int, m: int) -> tuple[Tenso
         return torch.randint(relation.num_bins, pairs), 10 * torch.randn(batch, relation.num_bins)
     if isinstance(relation, Distances):
         return 3 * torch.rand(pairs), torch.randint(relation.num_types, pairs)
+    if isinstance(relation, RandomWalks | Resistances):
+        return (torch.rand(*pairs, relation.num_given),)
     if isinstance(relation, Features):
         return (torch.randn(*pairs, relation.num_features),)
     if isinstance(relation, HeadGroups):

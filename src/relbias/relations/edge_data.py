@@ -1,0 +1,49 @@
+"""What is known of a graph's edges, as types."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from relbias.relations.base import can_check_values
+
+
+def edge_categories(edge_attr: Tensor | None, num_types: tuple[int, ...], num_edges: int) -> Tensor:
+    """The first columns of edge_attr as types, or a ValueError that says what is wrong with them.
+
+    Args:
+        edge_attr: (E,) or (E, F), whole numbers, in any dtype; None where every column has one type.
+        num_types: of each of C columns, the first ones; types are numbers in [0, T).
+        num_edges: E.
+
+    Returns:
+        (E, C) int64.
+    """
+    count = len(num_types)
+    if edge_attr is None:
+        if any(types > 1 for types in num_types):
+            raise ValueError(
+                f"the graphs have no edge_attr, expected edges of {' and '.join(map(str, num_types))} types; give "
+                "edge_attr, or 1 type if all edges are alike"
+            )
+        return torch.zeros(num_edges, count, dtype=torch.int64)
+    columns = edge_attr[:, None] if edge_attr.ndim == 1 else edge_attr
+    if columns.ndim != 2 or len(columns) != num_edges or columns.shape[1] < count:
+        raise ValueError(
+            f"edge_attr has shape ({num_edges},) or ({num_edges}, F) with at least {count} columns, "
+            f"got {tuple(edge_attr.shape)}"
+        )
+    columns = columns[:, :count]
+    if can_check_values(columns) and columns.numel():
+        if columns.dtype.is_floating_point and not bool((columns == columns.round()).all()):
+            wrong = columns[columns != columns.round()][0]
+            raise ValueError(f"edge_attr holds {float(wrong):g}, expected types, which are whole numbers from 0 on")
+        limits = columns.new_tensor(num_types, dtype=torch.int64)
+        outside = (columns < 0) | (columns >= limits)
+        if bool(outside.any()):
+            edge, column = outside.nonzero()[0].tolist()
+            raise ValueError(
+                f"edge {edge} has the type {int(columns[edge, column])} in column {column} of edge_attr, expected 0 to "
+                f"{num_types[column] - 1}; give the relation more types or correct edge_attr"
+            )
+    return columns.long()
