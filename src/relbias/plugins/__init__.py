@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from relbias._nearest import nearest
 
 if TYPE_CHECKING:
-    from relbias.plugins import timm, torch
+    from relbias.plugins import pyg, timm, torch
 
-__all__ = ["timm", "torch"]
+__all__ = ["pyg", "timm", "torch"]
 
 
 def __getattr__(name: str) -> Any:

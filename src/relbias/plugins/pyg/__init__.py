@@ -1,0 +1,15 @@
+"""Graphs of PyG: what is known of the pairs of their nodes, batches of similar graphs, and encodings in GPSConv."""
+
+from relbias.plugins.pyg.buckets import BucketSampler
+from relbias.plugins.pyg.data import graph_batch, shortest_paths
+from relbias.plugins.pyg.transforms import AddDegrees, AddRandomWalks, AddResistances, AddShortestPaths
+
+__all__ = [
+    "AddDegrees",
+    "AddRandomWalks",
+    "AddResistances",
+    "AddShortestPaths",
+    "BucketSampler",
+    "graph_batch",
+    "shortest_paths",
+]
