@@ -165,15 +165,7 @@ class GraphTransformer(nn.Module):
             ValueError: something is missing, does not fit or (on CPU, outside compile and export) is out of range.
         """
         graphs = self._graphs(x, edge_index, edge_attr, batch, pos, num_graphs, pairs)
-        places = graphs.graph_of_nodes, graphs.places
-        nodes = self.dropout(self.nodes(x, graphs))
-        padding = graphs.padding
-        tokens = nodes.new_zeros(*padding.shape, nodes.shape[-1]).index_put(places, nodes)
-        hidden = padding
-        if self.token is not None:
-            first = self.token.to(tokens.dtype).expand(len(tokens), 1, -1)
-            tokens = torch.cat((first, tokens), dim=1)
-            hidden = nn.functional.pad(padding, (1, 0), value=False)
+        tokens, hidden = self._tokens(x, graphs)
         index = self._index(graphs)
         for block in self.blocks:
             tokens = block(tokens, index=index, key_padding_mask=hidden)
@@ -213,6 +205,21 @@ class GraphTransformer(nn.Module):
             return as_categories(edge_attr, self.edge_types, "edge_attr", "edge_types")
         features: Any = self.edge_features
         return as_features(edge_attr, features, "edge_attr", "edge_features", self.head.weight.dtype)
+
+    def _tokens(self, x: Tensor | None, graphs: GraphBatch) -> tuple[Tensor, Tensor | None]:
+        """The tokens of each graph, (B, N, dim), after its own token if there is one, and which of them are padding."""
+        nodes = self.dropout(self.nodes(x, graphs))
+        batch, n, hidden = len(graphs.sizes), graphs.longest, None
+        if graphs.has_padding:
+            hidden = graphs.padding
+            tokens = nodes.new_zeros(batch, n, nodes.shape[-1])
+            tokens = tokens.index_put((graphs.graph_of_nodes, graphs.places), nodes)
+        else:
+            tokens = nodes.view(batch, n, nodes.shape[-1])
+        if self.token is not None:
+            tokens = torch.cat((self.token.to(nodes.dtype).expand(batch, 1, -1), tokens), dim=1)
+            hidden = None if hidden is None else nn.functional.pad(hidden, (1, 0), value=False)
+        return tokens, hidden
 
     def _index(self, graphs: GraphBatch) -> Any:
         """The index of the encodings, made once for all blocks."""

@@ -90,6 +90,11 @@ class GraphBatch:
         """(B, N) bool, True where there is no node."""
         return torch.arange(self.longest, device=self.sizes.device) >= self.sizes[:, None]
 
+    @cached_property
+    def has_padding(self) -> bool:
+        """Whether a graph has fewer nodes than the largest."""
+        return self.num_nodes != len(self.sizes) * self.longest
+
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
         """The graph of each edge, and the places of its nodes i and j there, (E,) int64 each."""
         sources, targets = self.edge_index
@@ -108,6 +113,8 @@ class GraphBatch:
         Raises:
             ValueError: there are other pairs than those of the graphs.
         """
+        if not self.has_padding and len(values) == self.num_nodes * self.longest:
+            return values.view(len(self.sizes), self.longest, self.longest, *values.shape[1:])
         there = ~self.padding
         pairs = there[:, :, None] & there[:, None, :]
         expected = int((self.sizes * self.sizes).sum())
