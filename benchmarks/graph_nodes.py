@@ -3,8 +3,9 @@
 A graph transformer (width 32, 2 layers, 4 heads) on a random graph, without any relation and with a table over hops.
 All is measured on one thread, each in a process of its own. The memory of a step (forward, backward and Adam) is the
 highest resident memory of the process after two steps less that before them; the time is the processor's for the second
-step. Distances are made beforehand, as a data set keeps them; what making them takes is told apart. Beside it stands what
-one float32 number for each head and each pair of nodes takes, as a mask of one layer would hold, without its gradient.
+step. Distances are made beforehand, as a data set keeps them; what making them takes is told apart. Beside it stands
+what one float32 number for each head and each pair of nodes takes, as a mask of one layer would hold, without its
+gradient.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ def both_ways(*edges):
 GRAPHS = [(4, both_ways((0, 1), (1, 2), (2, 3))), (6, both_ways((0, 1), (1, 2), (2, 0), (3, 4)))]
 GRAPHS += [(1, both_ways()), (2, torch.tensor([[0], [1]]))]
 
+UNDIRECTED = GRAPHS[:3]
+
 
 def collate(graphs, seed=0):
     """x, edge_index, edge_attr and batch, as PyG joins graphs."""
@@ -36,7 +38,7 @@ def collate(graphs, seed=0):
     starts = torch.tensor([0, *(n for n, _ in graphs)]).cumsum(0)
     x = torch.randint(0, 5, (int(starts[-1]),), generator=generator)
     edges = torch.cat([edges + start for (_, edges), start in zip(graphs, starts[:-1], strict=True)], dim=1)
-    types = torch.randint(0, 3, (edges.shape[1],), generator=generator)
+    types = (edges[0] * edges[1]) % 3  # alike in both directions
     batch = torch.repeat_interleave(torch.arange(len(graphs)), torch.tensor([n for n, _ in graphs]))
     return x, edges, types, batch
 
@@ -70,17 +72,33 @@ def test_the_order_of_nodes_does_not_matter(readout):
     torch.testing.assert_close(moved, out[order] if readout == "nodes" else out, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("encoding", ["none", "table", "grpe", {"hops": "table"}], ids=str)
+MIXTURES = ["none", "table", "grpe", {"hops": "table", "edge_types": "table"}, {"walks": "feature_mlp"}]
+MIXTURES += [{"hops": "grpe", "resistance": "feature_mlp", "distances": "gaussian_3d", "edge_types": "grpe"}]
+
+
+@pytest.mark.parametrize("encoding", MIXTURES, ids=str)
 @pytest.mark.parametrize("readout", READOUTS)
 def test_every_parameter_is_trained(encoding, readout):
-    model, (x, edges, types, batch) = make(encoding, readout=readout, max_degree=2, max_hops=1), collate(GRAPHS)
-    out = model(x, edges, types, batch)
+    model = make(encoding, readout=readout, edge_types=3, max_degree=2, max_hops=1, walk_steps=4)
+    x, edges, types, batch = collate(UNDIRECTED)
+    out = model(x, edges, types, batch, pos=torch.randn(len(x), 3))
     F.mse_loss(out, torch.randn_like(out)).backward()
     names = {n for n, p in model.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-12}
-    # A bias of the keys shifts all logits of a query alike, and so does that of the pairs with the graph token, which
-    # share a code: of the last block nothing else is read.
-    idle = "blocks.1.attention.encoding" if readout == "token" else "k_proj.bias"
-    assert all(name.endswith("k_proj.bias") or name.startswith(idle) for name in names), names
+    # A bias of the keys, or of all pairs, shifts all logits of a query alike. So does that of the pairs with the graph
+    # token, which share a code: nothing else is read of the last block.
+    idle = ("k_proj.bias", "out.bias", *(["blocks.1.attention.encoding"] if readout == "token" else []))
+    assert all(any(part in name for part in idle) for name in names), names
+
+
+@pytest.mark.parametrize("encoding", MIXTURES[3:], ids=str)
+@pytest.mark.parametrize("readout", READOUTS)
+def test_mixtures_of_a_batch_equal_those_of_its_graphs(encoding, readout):
+    model = make(encoding, readout=readout, edge_types=3, walk_steps=4)
+    x, edges, types, batch = collate(UNDIRECTED)
+    pos = torch.randn(len(x), 3, dtype=torch.float64)
+    out = model(x, edges, types, batch, pos=pos)
+    # Walks and resistances are made in float32.
+    torch.testing.assert_close(out, one_by_one(model, x, edges, types, batch, pos), rtol=1e-5, atol=1e-5)
 
 
 def test_structure_is_seen_through_hops_alone():

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from relbias._nearest import nearest
-from relbias.encodings import Encoding, EncodingSpec, NoEncoding, create_encoding
-from relbias.encodings.base import find_encoding
+from relbias.encodings import Encoding, EncodingSpec, create_encoding
 from relbias.models.block import TransformerBlock
 from relbias.models.graph_inputs import NodeEmbedding, as_categories, as_features, as_types
-from relbias.relations import GraphBatch, GraphRelation, Hops, Relation
+from relbias.models.graph_relations import PAIRS, choose_relation, graph_relations, reads_edges, relation_of
+from relbias.relations import GraphBatch
 from relbias.relations.base import check_size
 
 READOUTS = ("token", "mean", "sum", "nodes")
-PAIRS = ("hops", "last_edges", "walks", "resistance")
-"""The values of pairs that a batch may bring along."""
 
 
 class GraphTransformer(nn.Module):
     """A transformer over the nodes of graphs, each of which attends to all nodes of its graph.
 
     The structure of a graph is in the relations between its nodes. An encoding given as one name is over the hops
-    between two nodes; in a mapping the keys choose the relations: {"hops": "table"} for the spatial encoding of
-    Graphormer (https://arxiv.org/abs/2106.05234), beside it its degrees with `max_degree`.
+    between two nodes; in a mapping the keys choose the relations:
+
+    - hops: `Hops`, the edges on a shortest path (table, grpe and others with a table);
+    - edge_types: `EdgeTypes`, the type of the edge between two nodes (table, grpe), the first column of edge_attr;
+    - walks: `RandomWalks`, the probabilities of random walks (feature_mlp);
+    - resistance: `Resistances` (feature_mlp);
+    - distances: `Distances` in space, of pos (gaussian_3d).
+
+    {"hops": "table"} with `max_degree` is Graphormer (https://arxiv.org/abs/2106.05234) without its edges.
 
     Args:
-        encoding: a name, a mapping with the key hops, a callable or a built encoding; see `create_encoding`. "none"
+        encoding: a name, a mapping with the keys above, a callable or a built encoding; see `create_encoding`. "none"
             leaves the structure out.
         num_outputs: how many numbers the model gives for each graph, or for each node.
         node_types: how many categories x has, from 0; a list with one number for each column of x, whose embeddings
             are summed.
         node_features: how many real numbers a node has, where x is not of categories. Without both, all nodes start
             alike and x is None.
-        edge_types: how many categories edge_attr has, as `node_types`.
+        edge_types: how many categories edge_attr has, as `node_types`. Without it and `edge_features` all edges are of
+            one kind.
         edge_features: how many real numbers an edge has, where edge_attr is not of categories.
         dim: the size of a token.
         depth: how many blocks.
@@ -51,6 +57,7 @@ class GraphTransformer(nn.Module):
             degrees.
         max_hops: the largest distance with a code of its own, in edges; see `Hops`. All pairs with the graph token
             share one code.
+        walk_steps: how many steps of a random walk count, with step 0; see `RandomWalks`.
         shared: whether all blocks have one encoding, as in Graphormer, instead of one each.
         device: where parameters lie.
         dtype: of the parameters.
@@ -85,6 +92,7 @@ class GraphTransformer(nn.Module):
         readout: Literal["token", "mean", "sum", "nodes"] = "token",
         max_degree: int | None = None,
         max_hops: int = 20,
+        walk_steps: int = 16,
         shared: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -102,10 +110,14 @@ class GraphTransformer(nn.Module):
             raise ValueError("give edge_types, for categories, or edge_features, for real numbers, and not both")
         like: Any = {"device": device, "dtype": dtype}
         tokens = 1 if readout == "token" else 0
-        relations: dict[str, Callable[[], Relation]] = {
-            "hops": lambda: Hops(max_hops, prefix_tokens=tokens, one_prefix_code=True),
-        }
-        relation = _relation_of(encoding, relations)
+        relations = graph_relations(
+            max_hops=max_hops,
+            walk_steps=walk_steps,
+            edge_types=self.edge_types,
+            edge_features=edge_features,
+            prefix_tokens=tokens,
+        )
+        relation = choose_relation(encoding, relations)
         if shared and not isinstance(encoding, Encoding):
             encoding = create_encoding(encoding, num_heads, dim // num_heads, relation).to(**like)
             encoding.drop_paper_scale()
@@ -119,7 +131,8 @@ class GraphTransformer(nn.Module):
         )
         self.norm = nn.LayerNorm(dim, **like) if norm == "pre" else None
         self.head = nn.Linear(dim, num_outputs, **like)
-        self.relation = _check_relation(self.blocks[0].attention.encoding, tokens)
+        self.relation = relation_of(self.blocks[0].attention.encoding, tokens)
+        self.reads_edges = reads_edges(self.relation)
         self._reset_token()
 
     def reset_parameters(self) -> None:
@@ -197,14 +210,13 @@ class GraphTransformer(nn.Module):
 
     def _edges(self, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor | None:
         """What is known of edges, (E, C) int64 or (E, F); None where the model takes nothing of them."""
-        if edge_attr is None or (self.edge_types is None and self.edge_features is None):
+        if edge_attr is None or not self.reads_edges:
             return None
         if edge_index.ndim == 2 and len(edge_attr) != edge_index.shape[1]:
             raise ValueError(f"edge_attr has {len(edge_attr)} rows for {edge_index.shape[1]} edges; give one for each")
-        if self.edge_types is not None:
-            return as_categories(edge_attr, self.edge_types, "edge_attr", "edge_types")
-        features: Any = self.edge_features
-        return as_features(edge_attr, features, "edge_attr", "edge_features", self.head.weight.dtype)
+        if self.edge_features is None:
+            return as_categories(edge_attr, self.edge_types or [1], "edge_attr", "edge_types")
+        return as_features(edge_attr, self.edge_features, "edge_attr", "edge_features", self.head.weight.dtype)
 
     def _tokens(self, x: Tensor | None, graphs: GraphBatch) -> tuple[Tensor, Tensor | None]:
         """The tokens of each graph, (B, N, dim), after its own token if there is one, and which of them are padding."""
@@ -234,34 +246,3 @@ class GraphTransformer(nn.Module):
             return tokens[graphs.graph_of_nodes, graphs.places]
         total = tokens.masked_fill(graphs.padding[..., None], 0.0).sum(dim=1)
         return total if self.readout == "sum" else total / graphs.sizes.clamp(min=1)[:, None]
-
-
-def _relation_of(encoding: Any, relations: Mapping[str, Callable[[], Relation]]) -> Any:
-    """The relation that an encoding is over, or a mapping of them."""
-    if isinstance(encoding, Encoding):
-        return None  # it has its own
-    for key, spec in encoding.items() if isinstance(encoding, Mapping) else [("hops", encoding)]:
-        if key not in relations:
-            raise ValueError(f"there is no relation of graphs {key!r}; {nearest(str(key), relations)}")
-        if hasattr(find_encoding(spec) if isinstance(spec, str) else spec, "embed"):
-            raise ValueError(f"{spec!r} is applied at the input, by the place of a token, and nodes have no order")
-    if not isinstance(encoding, Mapping):
-        return relations["hops"]()
-    return {key: relations[key]() for key in encoding}
-
-
-def _check_relation(encoding: Encoding, tokens: int) -> Any:
-    """The relation of an encoding, as it was built, or None where it needs none."""
-    if isinstance(encoding, NoEncoding):
-        return None
-    several = isinstance(encoding.relation, Mapping)
-    for relation in encoding.relation.values() if several else [encoding.relation]:
-        if not isinstance(relation, GraphRelation):
-            raise ValueError(f"{encoding.label} is over {relation!r}, which cannot be made from graphs; use Hops")
-        prefix = getattr(relation, "prefix_tokens", 0)
-        if prefix != tokens:
-            raise ValueError(
-                f"{encoding.label} is over {relation!r} of {prefix} prefix tokens, and the model has {tokens}; "
-                f"build it with prefix_tokens={tokens}"
-            )
-    return encoding.relation

@@ -176,9 +176,9 @@ class NodeEmbedding(nn.Module):
         """
         tokens = self._embed(x, graphs.num_nodes)
         if self.in_degree is not None and self.out_degree is not None:
-            sources, targets = graphs.edge_index
-            tokens = tokens + self.in_degree(_degrees(targets, graphs.num_nodes, self.in_degree.num_embeddings - 1))
-            tokens = tokens + self.out_degree(_degrees(sources, graphs.num_nodes, self.out_degree.num_embeddings - 1))
+            most = self.in_degree.num_embeddings - 1
+            arriving, leaving = (degrees.clamp(max=most) for degrees in graphs.degrees)
+            tokens = tokens + self.in_degree(arriving) + self.out_degree(leaving)
         return tokens
 
     def _embed(self, x: Tensor | None, num_nodes: int) -> Tensor:
@@ -195,9 +195,3 @@ class NodeEmbedding(nn.Module):
         columns = as_categories(x, self.types, "x", "node_types").unbind(dim=1)
         first, *others = (table(column) for table, column in zip(self.categories, columns, strict=True))
         return sum(others, first)
-
-
-def _degrees(nodes: Tensor, num_nodes: int, most: int) -> Tensor:
-    """How often each node occurs, at most so often; an edge given twice counts twice."""
-    counts = torch.zeros(num_nodes, dtype=torch.int64, device=nodes.device)
-    return counts.scatter_add(0, nodes, torch.ones_like(nodes)).clamp(max=most)
