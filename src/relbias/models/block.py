@@ -23,6 +23,7 @@ class TransformerBlock(nn.Module):
         num_heads: H.
         encoding: as in `RelativeAttention`.
         relation: as in `RelativeAttention`.
+        num_kv_heads: as in `RelativeAttention`.
         mlp_ratio: the width of the network in the middle, as a multiple of `dim`.
         dropout: the probability of dropping an attention weight, and a number of each branch's output.
         norm: "pre" or "post".
@@ -45,6 +46,7 @@ class TransformerBlock(nn.Module):
         encoding: EncodingSpec | Encoding = "none",
         relation: Relation | None = None,
         *,
+        num_kv_heads: int | None = None,
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
         norm: Literal["pre", "post"] = "pre",
@@ -57,7 +59,9 @@ class TransformerBlock(nn.Module):
         self.norm = norm
         like: Any = {"device": device, "dtype": dtype}
         self.norm1 = nn.LayerNorm(dim, **like)
-        self.attention = RelativeAttention(dim, num_heads, encoding, relation, dropout=dropout, **like)
+        self.attention = RelativeAttention(
+            dim, num_heads, encoding, relation, num_kv_heads=num_kv_heads, dropout=dropout, **like
+        )
         self.norm2 = nn.LayerNorm(dim, **like)
         width = int(dim * mlp_ratio)
         self.mlp = nn.Sequential(nn.Linear(dim, width, **like), nn.GELU(), nn.Linear(width, dim, **like))
