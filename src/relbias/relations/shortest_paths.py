@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
 from relbias.relations.base import can_check_values, check_size
+from relbias.relations.breadth_first import breadth_first
+from relbias.relations.dijkstra import dijkstra
+from relbias.relations.floyd_warshall import floyd_warshall
+
+_SMALL = 96
+"""Up to so many nodes the steps over all pairs of a graph cost less than a search on bits: measured."""
+_SMALL_WEIGHTED = 512
+"""Likewise less than Dijkstra's algorithm, on the CPU: measured."""
 
 
 def shortest_paths(
@@ -15,8 +25,13 @@ def shortest_paths(
     *,
     max_distance: int | None = None,
     directed: bool = True,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """The number of edges on a shortest path between all nodes, for `Hops`.
+    """The number of edges on a shortest path between all nodes, for `Hops`, or the length of the path.
+
+    Graphs of few nodes are computed together by the algorithm of Floyd and Warshall, those of about one size in one
+    group, so that small ones are not padded to the largest; larger ones by a breadth-first search on bits, or with
+    weights by scipy's Dijkstra (the extra "graph"; on a GPU Floyd and Warshall again).
 
     Args:
         edge_index: (2, E) int64, the nodes i and j of each edge, from 0 to num_nodes - 1. An undirected edge is
@@ -25,43 +40,112 @@ def shortest_paths(
         batch: (num_nodes,) int64, the graph of each node, not descending; None for one graph.
         max_distance: what is farther has the distance max_distance + 1; None for no limit.
         directed: whether a path follows each edge from i to j only; otherwise both ways.
+        weights: (E,) floating, how long each edge is, at least 0; of an edge given twice the shortest counts. None
+            where each counts 1.
 
     Returns:
         (N, N), or with a batch (B, N, N) where N is the size of the largest graph: at (i, j) the distance from i to j,
-        -1 where there is no path or no node. int8 for a max_distance of at most 126, else int16.
+        -1 where there is no path or no node. int8 for a max_distance of at most 126, else int16; with weights in their
+        dtype, and without gradients.
 
     Raises:
         ValueError: another shape or dtype, an edge between two graphs, or (on CPU, outside compile and export) a node
-            out of range.
+            out of range or a weight that is negative or not finite; a graph of more than 32,767 nodes, or distances
+            that do not fit the memory.
+        MissingExtraError: weights, a graph of more than 512 nodes on the CPU, and scipy is not installed.
 
     Example:
-        >>> shortest_paths(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+        >>> edges = torch.tensor([[0, 1], [1, 2]])
+        >>> shortest_paths(edges, num_nodes=3)
         tensor([[ 0,  1,  2],
                 [-1,  0,  1],
                 [-1, -1,  0]], dtype=torch.int16)
+        >>> shortest_paths(edges, num_nodes=3, directed=False, weights=torch.tensor([0.5, 2.0]))
+        tensor([[0.0000, 0.5000, 2.5000],
+                [0.5000, 0.0000, 2.0000],
+                [2.5000, 2.0000, 0.0000]])
     """
     check_graphs(edge_index, num_nodes, batch)
     if max_distance is not None:
         check_size("shortest_paths' max_distance", max_distance, 0)
-    graph = torch.zeros(num_nodes, dtype=torch.int64, device=edge_index.device) if batch is None else batch
+    if weights is not None:
+        _check_weights(weights, edge_index)
+        weights = weights.detach()
+    device = edge_index.device
+    graph = torch.zeros(num_nodes, dtype=torch.int64, device=device) if batch is None else batch
     sizes = torch.bincount(graph, minlength=1 if batch is None else 0)
-    places = torch.arange(num_nodes, device=edge_index.device) - (sizes.cumsum(0) - sizes)[graph]
-    n = int(sizes.max()) if len(sizes) else 0
-    far = n + 1
-    distances = torch.full((len(sizes), n, n), far, dtype=torch.int16, device=edge_index.device)
-    sources, targets = edge_index
+    longest = int(sizes.max()) if len(sizes) else 0
+    if weights is not None:
+        dtype = weights.dtype
+    else:
+        dtype = torch.int8 if max_distance is not None and max_distance <= 126 else torch.int16
+    _check_memory(len(sizes), longest, dtype, device)
     if not directed:
-        sources, targets = torch.cat((sources, targets)), torch.cat((targets, sources))
-    distances[graph[sources], places[sources], places[targets]] = 1
-    distances[graph, places, places] = 0
-    for k in range(n):
-        distances = torch.minimum(distances, distances[:, :, k, None] + distances[:, None, k])
-    distances = distances.masked_fill(distances >= far, -1)
+        edge_index = torch.cat((edge_index, edge_index.flip(0)), 1)
+        weights = None if weights is None else weights.repeat(2)
+    of_edges = graph.index_select(0, edge_index[0])
+    starts = (sizes.cumsum(0) - sizes).index_select(0, of_edges)
+    edges = torch.stack((of_edges, edge_index[0] - starts, edge_index[1] - starts))
+    out = torch.full((len(sizes), longest, longest), -1, dtype=dtype, device=device)
+    if weights is None:
+        most = _SMALL
+    else:
+        most = _SMALL_WEIGHTED if device.type == "cpu" else longest
+    for there in ((sizes > 0) & (sizes <= most), sizes > most):
+        graphs = there.nonzero()[:, 0]
+        if not len(graphs):
+            continue
+        inner, lengths = edges, weights
+        if len(graphs) < len(sizes):
+            chosen = there[edges[0]]
+            inner = edges[:, chosen]
+            inner[0] = (there.cumsum(0) - 1)[inner[0]]
+            lengths = None if weights is None else weights[chosen]
+        small = int(sizes[graphs[0]]) <= most
+        if small:
+            floyd_warshall(out, graphs, sizes[graphs], inner, lengths)
+        elif lengths is None:
+            breadth_first(out, graphs, sizes[graphs], inner, max_distance)
+        else:
+            dijkstra(out, graphs, sizes[graphs], inner, lengths)
     if max_distance is not None:
-        distances = distances.clamp(max=max_distance + 1)
-        if max_distance <= 126:
-            distances = distances.to(torch.int8)
-    return distances if batch is not None else distances[0]
+        out.clamp_(max=max_distance + 1)
+    return out if batch is not None else out[0]
+
+
+def _check_weights(weights: Tensor, edge_index: Tensor) -> None:
+    if weights.shape != edge_index.shape[1:] or not weights.is_floating_point():
+        raise ValueError(
+            f"weights has shape ({edge_index.shape[1]},), one of each edge, and is floating, got "
+            f"{tuple(weights.shape)} {weights.dtype}"
+        )
+    if can_check_values(weights) and not bool(((weights >= 0) & (weights < torch.inf)).all()):
+        wrong = weights[~((weights >= 0) & (weights < torch.inf))][0]
+        raise ValueError(f"weights has {float(wrong)}; the length of an edge is finite and at least 0")
+
+
+def _check_memory(count: int, n: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise ValueError where distances do not fit int16, or all together not the memory of the device."""
+    gib = (count * dtype.itemsize + 1.5) * n * n / 2**30  # with the bits of the search
+    if n > torch.iinfo(torch.int16).max:
+        raise ValueError(
+            f"a graph of {n} nodes has too many for the distances between all, which would take {gib:.1f} GiB; take "
+            f"subgraphs of at most {torch.iinfo(torch.int16).max} nodes, such as PyG's NeighborLoader or ClusterLoader"
+        )
+    if gib > (there := _memory(device) / 2**30):
+        raise ValueError(
+            f"{count} graphs, the largest of {n} nodes, take {gib:.1f} GiB for the distances between all nodes, and "
+            f"{device} has {there:.1f} GiB; batch fewer graphs, or graphs of about one size, or take subgraphs"
+        )
+
+
+def _memory(device: torch.device) -> float:
+    """The bytes of a device, inf where that is not known."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    if device.type == "cpu" and hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return float("inf")
 
 
 def check_graphs(edge_index: Tensor, num_nodes: int, batch: Tensor | None) -> None:
