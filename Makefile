@@ -37,7 +37,7 @@ lint: .venv/dev.stamp
 	@touch $@
 
 .venv/dev.stamp: .venv/demo.stamp
-	$(BIN)/pip install --quiet -e ".[vision,train,plot]" --group dev
+	$(BIN)/pip install --quiet -e ".[vision,graph,train,plot]" --group dev
 	@touch $@
 
 .venv/notebooks.stamp: .venv/demo.stamp

@@ -10,7 +10,7 @@ from relbias.cli import main as cli
 @pytest.mark.parametrize("name", ["bf16", "compile", "ddp", "fsdp"])
 def test_overlays_can_be_laid_on_a_recipe(name, capsys):
     assert cli.main(["check", f"trainer/{name}"]) == 0
-    assert capsys.readouterr().out == f"ok  trainer/{name} on vision/cifar10_vit\n"
+    assert capsys.readouterr().out.startswith(f"ok  trainer/{name} on ")
 
 
 def test_bfloat16_trains_in_bfloat16(tiny, tmp_path, monkeypatch):

@@ -9,11 +9,12 @@ from relbias._nearest import nearest
 if TYPE_CHECKING:
     from relbias.data.cifar10 import CIFAR10
     from relbias.data.digits import Digits
+    from relbias.data.graphs import GraphData
     from relbias.data.image_folder import ImageFolder
 
-__all__ = ["CIFAR10", "Digits", "ImageFolder"]
+__all__ = ["CIFAR10", "Digits", "GraphData", "ImageFolder"]
 
-_MODULES = {"CIFAR10": "cifar10", "Digits": "digits", "ImageFolder": "image_folder"}
+_MODULES = {"CIFAR10": "cifar10", "Digits": "digits", "GraphData": "graphs", "ImageFolder": "image_folder"}
 
 
 def __getattr__(name: str) -> Any:

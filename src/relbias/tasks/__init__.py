@@ -6,7 +6,17 @@ with extra("train"):
     from relbias.tasks.attention_monitor import AttentionMonitor
     from relbias.tasks.base import Task, warmup_cosine
     from relbias.tasks.compile import Compile
+    from relbias.tasks.graph_prediction import GraphPrediction
     from relbias.tasks.image_classification import ImageClassification
     from relbias.tasks.nan_guard import NaNGuard, NonFiniteError
 
-__all__ = ["AttentionMonitor", "Compile", "ImageClassification", "NaNGuard", "NonFiniteError", "Task", "warmup_cosine"]
+__all__ = [
+    "AttentionMonitor",
+    "Compile",
+    "GraphPrediction",
+    "ImageClassification",
+    "NaNGuard",
+    "NonFiniteError",
+    "Task",
+    "warmup_cosine",
+]
