@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from relbias import attention, data, encodings, models, plot, plugins, relations, tasks, testing
     from relbias.attention import KVCache, RelativeAttention, capture, explain, list_implementations, relative_attention
     from relbias.encodings import Encoding, create_encoding, list_encodings
+    from relbias.models import generate
     from relbias.terms import Terms
 
 _MODULES = ("attention", "data", "encodings", "models", "plot", "plugins", "relations", "tasks", "testing")
@@ -30,6 +31,7 @@ _HOMES = {
     "capture": "attention",
     "create_encoding": "encodings",
     "explain": "attention",
+    "generate": "models",
     "list_encodings": "encodings",
     "list_implementations": "attention",
     "relative_attention": "attention",
@@ -47,6 +49,7 @@ __all__ = [
     "data",
     "encodings",
     "explain",
+    "generate",
     "list_encodings",
     "list_implementations",
     "models",

@@ -120,6 +120,7 @@ class RelativeAttention(nn.Module):
         x: Tensor,
         context: Tensor | None = None,
         *,
+        memory: Tensor | None = None,
         index: Index | Mapping[str, Index] | None = None,
         attn_mask: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
@@ -135,14 +136,16 @@ class RelativeAttention(nn.Module):
             x: (B, N, dim).
             context: (B, M, dim), what the keys and values are made from; x by default. An encoding with terms then
                 needs an index.
+            memory: (B, M - N, dim), tokens before those of x, which are keys and no queries.
             index: of N queries and M keys; for a mapping of encodings a mapping, where an absent key is inferred. By
                 default the relation's own.
             attn_mask: broadcasting to (B, H, N, M); boolean True = may attend, or floating, added to the logits.
-            key_padding_mask: (B, M) bool, True = padding; with a cache (B, N), of the new tokens.
+            key_padding_mask: (B, M) bool, True = padding; with a cache (B, N), of the new tokens, but for a context.
             is_causal: hide the keys after the query.
             window: (left, right), in positions: only keys with -left <= j - i <= right.
             document_ids: (B, N) integers: only keys of the query's document.
-            cache: the tokens so far, to which those of x are added.
+            cache: the tokens so far, to which those of x are added; or with a context its keys and values, which the
+                first call makes and the others read.
             positions: (N,) or (B, N) integers, the positions of the tokens of x for the relations; masks count tokens.
 
         Returns:
@@ -153,27 +156,16 @@ class RelativeAttention(nn.Module):
         """
         if x.ndim != 3 or x.shape[-1] != self.dim:
             raise ValueError(f"x must have shape (B, N, {self.dim}), got {tuple(x.shape)}")
-        source = x if context is None else context
-        if source.ndim != 3 or source.shape[0] != x.shape[0] or source.shape[-1] != self.dim:
-            raise ValueError(f"context must have shape ({x.shape[0]}, M, {self.dim}), got {tuple(source.shape)}")
-        if context is not None and (cache is not None or positions is not None or document_ids is not None):
-            raise ValueError("cache, positions and document_ids are of self-attention; leave them out with a context")
-        if context is not None and self.encoding.makes_keys:
-            raise ValueError(f"{self.encoding.label} makes the keys from x itself and takes no context")
+        source = self._source(x, context, memory, cache is not None, positions, document_ids)
         q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.num_heads)
-        k = rearrange(self.k_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
-        v = rearrange(self.v_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
-        key_positions = positions
-        grown = None if cache is None else cache.appended(k, v, positions, key_padding_mask, document_ids)
-        if grown is not None:
-            k, v = grown.tokens()
-            key_positions, key_padding_mask, document_ids = grown.positions, grown.key_padding_mask, grown.document_ids
+        keys = self._keys(source, context is not None, cache, positions, key_padding_mask, document_ids)
+        k, v = keys.tokens()
         terms = Terms()
         if not isinstance(self.encoding, NoEncoding):
             relation = self.encoding.relation
             n, m = q.shape[2], k.shape[2]
-            resolved = resolve_index(relation, index, n, m, positions, key_positions, context is not None)
-            terms = self.encoding(resolved, x=x, attention=self)
+            resolved = resolve_index(relation, index, n, m, positions, keys.positions, context is not None)
+            terms = self.encoding(resolved, x=source if self.encoding.makes_keys else x, attention=self)
         scale, normalize = self.scale, False
         if scale == "paper":
             scale, normalize = self.encoding.paper_scale, self.encoding.paper_normalize
@@ -183,18 +175,65 @@ class RelativeAttention(nn.Module):
             v,
             terms,
             attn_mask=attn_mask,
-            key_padding_mask=key_padding_mask,
+            key_padding_mask=keys.key_padding_mask,
             is_causal=is_causal,
             window=window,
-            document_ids=document_ids,
+            document_ids=keys.document_ids,
             dropout_p=self.dropout if self.training else 0.0,
             scale=scale,
             normalize=normalize,
             implementation=self.implementation,
         )
-        if cache is not None and grown is not None:
-            cache.assign(grown)  # only now: a call that was refused leaves the cache as it was
+        if cache is not None:
+            cache.assign(keys)  # only now: a call that was refused leaves the cache as it was
         return self.out_proj(rearrange(out, "b h n d -> b n (h d)"))
+
+    def _source(
+        self,
+        x: Tensor,
+        context: Tensor | None,
+        memory: Tensor | None,
+        cached: bool,
+        positions: Tensor | None,
+        document_ids: Tensor | None,
+    ) -> Tensor:
+        """What keys and values are made from, (B, M, dim)."""
+        if context is not None and (memory is not None or positions is not None or document_ids is not None):
+            raise ValueError("memory, positions and document_ids are of self-attention; leave them out with a context")
+        if memory is not None and (cached or positions is not None or document_ids is not None):
+            raise ValueError("a memory is of tokens one after another; leave out cache, positions and document_ids")
+        if context is not None and self.encoding.makes_keys:
+            raise ValueError(f"{self.encoding.label} makes the keys from x itself and takes no context")
+        for name, given in (("context", context), ("memory", memory)):
+            if given is not None and (given.ndim != 3 or (given.shape[0], given.shape[-1]) != (x.shape[0], self.dim)):
+                raise ValueError(f"{name} must have shape ({x.shape[0]}, M, {self.dim}), got {tuple(given.shape)}")
+        if memory is not None:
+            return torch.cat((memory, x), dim=1)
+        return x if context is None else context
+
+    def _keys(
+        self,
+        source: Tensor,
+        is_context: bool,
+        cache: KVCache | None,
+        positions: Tensor | None,
+        key_padding_mask: Tensor | None,
+        document_ids: Tensor | None,
+    ) -> KVCache:
+        """All keys and values of one call, with what goes with them."""
+        if is_context and cache is not None and cache.length:
+            k, v = cache.tokens()
+            if (k.shape[0], k.shape[2]) != source.shape[:2]:
+                raise ValueError(
+                    f"the cache holds a context of shape {(k.shape[0], k.shape[2], self.dim)}, got "
+                    f"{tuple(source.shape)}; call cache.reset() first"
+                )
+        else:
+            k = rearrange(self.k_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
+            v = rearrange(self.v_proj(source), "b m (h d) -> b h m d", h=self.num_kv_heads)
+        if cache is None or is_context:
+            return KVCache(k, v, positions, key_padding_mask, document_ids)
+        return cache.appended(k, v, positions, key_padding_mask, document_ids)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, scale={self.scale}"

@@ -12,6 +12,7 @@ from relbias.attention import KVCache
 from relbias.encodings import Encoding, EncodingSpec
 from relbias.models.block import TransformerBlock
 from relbias.models.documents import document_positions
+from relbias.models.memory import SegmentMemory
 from relbias.models.token_embedding import TokenEmbedding
 from relbias.relations import Sequence
 from relbias.relations.base import check_size
@@ -115,6 +116,7 @@ class LanguageModel(nn.Module):
         document_ids: Tensor | None = None,
         positions: Tensor | None = None,
         caches: Items[KVCache] | None = None,
+        memory: SegmentMemory | None = None,
     ) -> Tensor:
         """The logits of the token after each token.
 
@@ -126,6 +128,7 @@ class LanguageModel(nn.Module):
             positions: (N,) or (B, N) integers, the tokens' positions; by default they go on from the caches, or count
                 within documents.
             caches: one for each block, of `new_caches`: the tokens so far, to which these are added.
+            memory: of the segments before this one, to which this one is added; alone, without the other arguments.
 
         Returns:
             (B, N, num_tokens).
@@ -139,17 +142,27 @@ class LanguageModel(nn.Module):
             if caches is not None:
                 raise ValueError("documents with caches need the positions of the new tokens; give positions")
             positions = document_positions(document_ids)
-        x = self.embedding(tokens, positions, past=caches[0].length if caches else 0)
+        past = caches[0].length if caches else 0
+        if memory is not None:
+            if any(given is not None for given in (key_padding_mask, document_ids, positions, caches)):
+                raise ValueError("a memory is of whole segments; leave out padding, documents, positions and caches")
+            past = memory.seen
+        x = self.embedding(tokens, positions, past)
         window = None if self.window is None else (self.window - 1, 0)
+        inputs = []
         for number, block in enumerate(self.blocks):
+            inputs.append(x)
             x = block(
                 x,
                 is_causal=True,
                 window=window,
+                memory=None if memory is None else memory.of(number),
                 key_padding_mask=key_padding_mask,
                 document_ids=document_ids,
                 positions=positions,
                 cache=None if caches is None else caches[number],
             )
+        if memory is not None:
+            memory.update(inputs)
         x = x if self.norm is None else self.norm(x)
         return nn.functional.linear(x, self.embedding.weight) if self.head is None else self.head(x)
