@@ -43,17 +43,30 @@ def bind(value: Any) -> Generator[None]:
         >>> bound() is None
         True
     """
-    outer = bound()
-    _current.value = value
+    outer = rebind(value)
     try:
         yield
     finally:
-        _current.value = outer
+        rebind(outer)
 
 
 def bound() -> Any:
     """What the innermost `bind` around this call in this thread gives; None outside of any."""
     return getattr(_current, "value", None)
+
+
+def rebind(value: Any) -> Any:
+    """Make `bound` give another value from here on, for hooks, between which there is no `with`.
+
+    Args:
+        value: as in `bind`.
+
+    Returns:
+        What it gave, to be bound again.
+    """
+    outer = bound()
+    _current.value = value
+    return outer
 
 
 def bind_children(module: M, name: str, value: Any) -> M:

@@ -82,7 +82,7 @@ def detach(root: nn.Module) -> None:
     Raises:
         ValueError: nothing is attached, or a module has become another class since.
     """
-    holder = _holder(root)
+    holder = holder_of(root)
     changed = _changed(holder)
     for module in changed:
         if "host_class" not in vars(type(module)):
@@ -125,7 +125,7 @@ def settings(root: nn.Module) -> dict[str, Any]:
 
 def update_settings(root: nn.Module, **changed: Any) -> None:
     """Note host settings that were changed after `attach`."""
-    setattr(_holder(root), _SETTINGS, getattr(root, _SETTINGS) | changed)
+    setattr(holder_of(root), _SETTINGS, getattr(root, _SETTINGS) | changed)
 
 
 def encodings(root: nn.Module) -> list[Encoding]:
@@ -134,18 +134,18 @@ def encodings(root: nn.Module) -> list[Encoding]:
     Raises:
         ValueError: nothing is attached.
     """
-    found = [module.encoding for module in _changed(_holder(root)) if "encoding" in module._modules]
+    found = [module.encoding for module in _changed(holder_of(root)) if "encoding" in module._modules]
     return list({id(encoding): encoding for encoding in found}.values())
 
 
-def check(encoding: Encoding, relation: Relation, *, tokens: bool = False) -> None:
+def check(encoding: Encoding, relation: Relation | Mapping[str, Relation], *, tokens: bool = False) -> None:
     """Refuse an encoding that cannot sit in attention, or an already built one over another kind of relation.
 
     Of the relation given, the class and the number of prefix tokens count; the size is the encoding's own.
 
     Args:
         encoding: built.
-        relation: of the host's tokens.
+        relation: of the host's tokens, by key for a sum of encodings that are over several.
         tokens: whether the place is not in attention but one where a conditional encoding is applied to tokens.
 
     Raises:
@@ -154,10 +154,11 @@ def check(encoding: Encoding, relation: Relation, *, tokens: bool = False) -> No
     if hasattr(encoding, "embed") and not (tokens and is_conditional(type(encoding))):
         raise ValueError(f"{encoding.label} is applied at the input, not in attention, and cannot be attached")
     own = encoding.relation
-    for given in own.values() if isinstance(own, Mapping) else (own,):
-        kinds = [(type(r), getattr(r, "prefix_tokens", 0)) for r in (given, relation)]
+    for key, given in (own if isinstance(own, Mapping) else {"": own}).items():
+        needed = relation.get(key) if isinstance(relation, Mapping) else relation
+        kinds = [(type(r), getattr(r, "prefix_tokens", 0)) for r in (given, needed)]
         if kinds[0] != kinds[1]:
-            raise ValueError(f"the encoding was built over {given!r}, this model needs one like {relation!r}")
+            raise ValueError(f"the encoding was built over {given!r}, this model needs one like {needed!r}")
 
 
 def _start(encoding: Encoding, at_zero: bool) -> None:
@@ -186,7 +187,7 @@ def _check_attached(root: nn.Module) -> None:
         raise ValueError(f"{_name(root)} has no encoding attached; call attach(model, encoding) first")
 
 
-def _holder(root: nn.Module) -> nn.Module:
+def holder_of(root: nn.Module) -> nn.Module:
     """The module that keeps the settings: the root, or the one inside to which it passes on its attributes.
 
     A model under torch.compile is such a root.

@@ -7,29 +7,48 @@ from collections.abc import Mapping
 from typing import Any
 
 from relbias._nearest import nearest
-from relbias.relations import Grid, Hops, Pairs, Relation, Sequence
+from relbias.relations import (
+    Distances,
+    EdgeTypes,
+    Grid,
+    Hops,
+    Pairs,
+    RandomWalks,
+    Relation,
+    Resistances,
+    Sequence,
+)
 
-_RELATIONS: dict[str, Any] = {relation.__name__: relation for relation in (Sequence, Grid, Pairs, Hops)}
+_RELATIONS: dict[str, Any] = {
+    relation.__name__: relation
+    for relation in (Sequence, Grid, Pairs, Hops, EdgeTypes, RandomWalks, Resistances, Distances)
+}
 
 
 def describe_relation(relation: Relation) -> dict[str, Any]:
     """The relation's class by its name, and its arguments.
 
     Args:
-        relation: a Sequence, Grid, Pairs or Hops.
+        relation: of one of the classes that `as_relation` knows.
+
+    Raises:
+        ValueError: it is of another class.
 
     Example:
         >>> describe_relation(Sequence(max_distance=8))
         {'name': 'Sequence', 'max_distance': 8}
     """
-    return {"name": type(relation).__name__, **dataclasses.asdict(relation)}  # ty: ignore[invalid-argument-type]
+    _check_known(relation)
+    arguments = {name: getattr(relation, name) for name in _arguments(type(relation))}
+    return {"name": type(relation).__name__, **arguments}
 
 
 def as_relation(given: Any) -> Relation:
     """The relation that is given, or described as by `describe_relation`.
 
     Args:
-        given: a Sequence, Grid, Pairs or Hops, or a mapping with its name and arguments.
+        given: a Sequence, Grid, Pairs, Hops, EdgeTypes, RandomWalks, Resistances or Distances, or a mapping with its
+            name and arguments.
 
     Raises:
         ValueError: it is neither, or an argument is unknown.
@@ -43,7 +62,7 @@ def as_relation(given: Any) -> Relation:
         name = arguments.pop("name", None)
         if name not in _RELATIONS:
             raise ValueError(f"a relation's name is one of {', '.join(_RELATIONS)}, got {name!r}")
-        known = [field.name for field in dataclasses.fields(_RELATIONS[name])]
+        known = _arguments(_RELATIONS[name])
         for argument in arguments:
             if argument not in known:
                 raise ValueError(f"{name} has no argument {argument!r}; {nearest(argument, known)}")
@@ -52,6 +71,14 @@ def as_relation(given: Any) -> Relation:
         except TypeError:
             missing = ", ".join(argument for argument in known if argument not in arguments)
             raise ValueError(f"the relation {dict(given)!r} lacks arguments; {name} also takes {missing}") from None
-    if type(given) not in _RELATIONS.values():
-        raise ValueError(f"a relation is one of {', '.join(_RELATIONS)}, or a mapping with its name; got {given!r}")
+    _check_known(given)
     return given
+
+
+def _arguments(cls: type[Relation]) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls) if field.init]  # ty: ignore[invalid-argument-type]
+
+
+def _check_known(relation: Any) -> None:
+    if type(relation) not in _RELATIONS.values():
+        raise ValueError(f"a relation is one of {', '.join(_RELATIONS)}, or a mapping with its name; got {relation!r}")

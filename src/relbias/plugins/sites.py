@@ -26,7 +26,7 @@ class Site:
         num_heads: H.
         head_dim: D.
         weight: a parameter that tells the dtype and device of the encoding.
-        relation: of the tokens that meet in it.
+        relation: of the tokens that meet in it; a mapping of relations for a mapping of encodings.
         value_dim: the size of a head's values; D by default.
         group: what else sites that share an encoding have in common, where a host has sites whose relations are equal
             by chance.
@@ -37,7 +37,7 @@ class Site:
     num_heads: int
     head_dim: int
     weight: Tensor
-    relation: Relation
+    relation: Relation | Mapping[str, Relation]
     value_dim: int | None = None
     group: Any = None
 
@@ -99,7 +99,7 @@ def build(spec: Any, sites: Sequence[Site], options: Mapping[str, Any], shared: 
     alike: dict[Any, Encoding] = {}
     built = []
     for site in sites:
-        key = (site.num_heads, site.head_dim, site.relation, site.group) if shared else site
+        key = (site.num_heads, site.head_dim, site.relation, site.group) if shared else id(site)
         if key not in alike:
             alike[key] = create_encoding(spec, site.num_heads, site.head_dim, site.relation, **options)
         built.append(alike[key])

@@ -25,7 +25,8 @@ def traps() -> list[Data]:
     complete = torch.cartesian_prod(torch.arange(3), torch.arange(3)).T.contiguous()
     graphs = [random_graph(9, 14, 1), random_graph(12, 5, 2), random_graph(1, 0, 3), random_graph(4, 0, 4)]
     last = random_graph(5, 6, 5)
-    last.x, last.pos = torch.randn(8, 4), torch.randn(8, 3)
+    more = random_graph(3, 0, 9)
+    last.x, last.pos = torch.cat((last.x, more.x)), torch.cat((last.pos, more.pos))
     full = random_graph(3, 0, 6)
     full.edge_index, full.edge_attr = complete, torch.zeros(9, dtype=torch.long)
     loop = random_graph(1, 0, 7)

@@ -2,6 +2,7 @@
 
 from relbias.plugins.pyg.buckets import BucketSampler
 from relbias.plugins.pyg.data import graph_batch, shortest_paths
+from relbias.plugins.pyg.plugin import attach, detach, settings
 from relbias.plugins.pyg.transforms import AddDegrees, AddRandomWalks, AddResistances, AddShortestPaths
 
 __all__ = [
@@ -10,6 +11,9 @@ __all__ = [
     "AddResistances",
     "AddShortestPaths",
     "BucketSampler",
+    "attach",
+    "detach",
     "graph_batch",
+    "settings",
     "shortest_paths",
 ]

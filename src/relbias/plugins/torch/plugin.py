@@ -160,15 +160,28 @@ def _find(model: nn.Module) -> list[nn.MultiheadAttention]:
     found = [module for module in torchs if module not in cross and module.kdim == module.vdim == module.embed_dim]
     if not found:
         raise ValueError(f"{name} has cross-attention only, which has no default relation; there is nothing to attach")
-    added = {"add_bias_kv": any(module.bias_k is not None for module in found)}
-    added["add_zero_attn"] = any(module.add_zero_attn for module in found)
+    refuse_added_keys(name, found)
+    return found
+
+
+def refuse_added_keys(name: str, attentions: list[nn.MultiheadAttention]) -> None:
+    """Refuse attention that adds keys of its own.
+
+    Args:
+        name: of the model.
+        attentions: in it.
+
+    Raises:
+        ValueError: one does.
+    """
+    added = {"add_bias_kv": any(module.bias_k is not None for module in attentions)}
+    added["add_zero_attn"] = any(module.add_zero_attn for module in attentions)
     for option, given in added.items():
         if given:
             raise ValueError(
                 f"{name} has an nn.MultiheadAttention with {option}=True, which adds a key that is no token and has "
                 "no place in a relation; build it without"
             )
-    return found
 
 
 def _find_encoders(model: nn.Module, attentions: list[nn.MultiheadAttention]) -> list[nn.TransformerEncoder]:
