@@ -13,9 +13,10 @@ from torch.utils.data import Dataset as Samples
 from torch.utils.data import Sampler
 
 from relbias._extras import extra
+from relbias.data.buckets import BucketOrder
 from relbias.data.graph_splits import by_folds, by_names, by_shares, class_of, shuffled_by_class
-from relbias.data.order import shuffled
 from relbias.data.targets import KINDS, Kind, as_targets, check_finite, gather, is_per_node, kind_of
+from relbias.plugins.pyg.buckets import graph_sizes
 from relbias.relations.base import check_size
 
 with extra("graph"):
@@ -263,9 +264,9 @@ class GraphData(LightningDataModule):
             raise ValueError(f"{self.name} has {value} {what}, and {name} is {expected}; give {value} or leave it out")
 
     def train_dataloader(self) -> DataLoader:
-        """Training batches in the order of :func:`~relbias.data.order.shuffled`."""
+        """Training batches of graphs of similar size, in an order that depends on the seed and the epoch only."""
         part = self._part("train")
-        return self._loader(part, shuffled(part, self.trainer))
+        return self._loader(part, BucketOrder(part.sizes(), self.batch_size, self.trainer))
 
     def val_dataloader(self) -> DataLoader:
         """Validation graphs, in order."""
@@ -315,6 +316,11 @@ class Graphs(Samples):
         if self.mask is not None:
             graph.mask = self.mask
         return graph
+
+    def sizes(self) -> list[int]:
+        """The number of nodes of each graph."""
+        every = graph_sizes(self.graphs)
+        return [every[position] for position in self.positions]
 
     def targets(self) -> Tensor:
         """The targets y of this part, (R,) or (R, T)."""
