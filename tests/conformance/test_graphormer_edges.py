@@ -54,8 +54,8 @@ def test_distances_and_edges(dtype, implementation, assert_same):
         edges.weights.copy_(place_encoder)
     directed = nx.DiGraph(graph)
     types = torch.tensor([kinds[frozenset(edge)] for edge in directed.edges])
-    distances, paths = rb.relations.typed_paths(torch.tensor(list(directed.edges)).T, types, n, LIMIT)
-    index = {"hops": relations["hops"](distances), "edges": relations["edges"](paths)}
+    graphs = rb.relations.GraphBatch(torch.tensor(list(directed.edges)).T, n, edge_attr=types)
+    index = {name: relation.of_graphs(graphs) for name, relation in relations.items()}
     ours = rb.relative_attention(q, k, v, encoding(index), implementation=implementation)
     assert_same(
         (ours, [q, k, v, table, edges.embeddings, edges.weights]),

@@ -5,7 +5,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import relbias as rb
 from relbias.encodings import row_blocks
 from relbias.encodings.row_blocks import in_row_blocks
-from relbias.relations import Distances, EdgePaths, Features
+from relbias.relations import Distances, Features
 from relbias.testing import random_values
 
 
@@ -71,7 +71,6 @@ class _Largest(TorchDispatchMode):
     [
         ("feature_mlp", Features(2), {"width": 64}, 64),
         ("gaussian_3d", Distances(2), {"num_kernels": 64}, 64),
-        ("graphormer_edges", EdgePaths(4, 40), {}, 40),
     ],
 )
 def test_what_is_made_for_each_pair_is_in_memory_for_a_block(monkeypatch, name, relation, options, wide):

@@ -130,7 +130,7 @@ def test_it_serves_where_pairs_do():
         (lambda: EdgeTypes(2).of_graphs(graphs(torch.tensor([0, 1, -1, 1]))), "edge 2 has the type -1"),
         (lambda: EdgeTypes(2).of_graphs(graphs(torch.tensor([0.0, 0.5, 1, 1]))), "edge_attr holds 0.5, expected types"),
         (lambda: EdgeTypes(2).of_graphs(graphs(torch.tensor([0.0, torch.nan, 1, 1]))), "edge_attr holds nan"),
-        (lambda: EdgeTypes(2).of_graphs(graphs(torch.zeros(3))), r"\(4,\) or \(4, F\).*got \(3,\)"),
+        (lambda: EdgeTypes(2).of_graphs(graphs(torch.zeros(3))), r"\(4, F\) or \(4,\), got \(3,\)"),
         (lambda: EdgeTypes(2).of_graphs(graphs(torch.zeros(4, 1, 1))), r"got \(4, 1, 1\)"),
         (
             lambda: EdgeTypes(2).of_graphs(graphs(torch.tensor([0, 0, 0, 1]), ((0, 1, 3, 3), (1, 0, 4, 4)))),

@@ -35,7 +35,13 @@ CODED = {
     HeadGroups((Hops(2, prefix_tokens=1), Pairs(3)), (1, 2)): 8,
 }
 """Relations and how many codes they have."""
-UNCODED = (EdgePaths(3, 2), EdgePaths(3, 2, prefix_tokens=1), Features(2), RandomWalks(3), Resistances(prefix_tokens=1))
+UNCODED = (
+    EdgePaths(3, 2),
+    EdgePaths((3, 2), 2, prefix_tokens=1),
+    Features(2),
+    RandomWalks(3),
+    Resistances(prefix_tokens=1),
+)
 POSITIONAL = (Sequence(), Grid(2, 2), Volume(2, 2, 2))
 
 
@@ -72,11 +78,13 @@ def test_every_code_occurs(relation):
     assert set(relation(*random_values(relation, 3, 40, 40)).codes().unique().tolist()) == set(range(CODED[relation]))
 
 
-def test_paths_of_every_length_occur():
+@pytest.mark.parametrize("relation", [EdgePaths(3, 2), EdgePaths((3, 2), 2), EdgePaths(num_features=2, max_edges=2)])
+def test_paths_of_every_length_occur_and_differ(relation):
     torch.manual_seed(0)
-    (paths,) = random_values(EdgePaths(3, 2), 1, 20, 20)
-    assert set((paths >= 0).sum(dim=-1).unique().tolist()) == {0, 1, 2}
-    assert set(paths.unique().tolist()) == {-1, 0, 1, 2}
+    paths, parents, edges = random_values(relation, 1, 20, 20)
+    assert set(paths.unique().tolist()) == {-1, 0, 1, 2, 3, 4, 5}
+    index = relation(paths, parents, edges)
+    assert index.forest.starts == (1, 4, 7)
 
 
 @pytest.mark.parametrize("relation", POSITIONAL, ids=str)

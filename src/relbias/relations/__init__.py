@@ -3,7 +3,7 @@
 from relbias.relations.base import Index, Relation
 from relbias.relations.bins import Bins, BinsIndex
 from relbias.relations.distances import Distances, DistancesIndex
-from relbias.relations.edge_paths import EdgePaths, EdgePathsIndex, typed_paths
+from relbias.relations.edge_paths import EdgePaths, EdgePathsIndex
 from relbias.relations.edge_sets import EdgeSets, EdgeSetsIndex
 from relbias.relations.edges import EdgeTypes, edge_types
 from relbias.relations.features import Features, FeaturesIndex
@@ -55,5 +55,4 @@ __all__ = [
     "resistance_distances",
     "shortest_paths",
     "sibling_codes",
-    "typed_paths",
 ]

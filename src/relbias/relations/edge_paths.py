@@ -2,51 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from relbias.relations.base import ALL_ROWS, Index, Relation, can_check_values, check_size
-from relbias.relations.edges import check_edges
+from relbias.relations.base import ALL_ROWS, Index, as_integers, can_check_values, check_size
+from relbias.relations.edge_data import edge_categories, edge_features
+from relbias.relations.graph_batch import GraphBatch, GraphRelation
+from relbias.relations.kept import plain_numbers
 from relbias.relations.pairs import transpose_pairs
+from relbias.relations.path_forest import PathForest, depths_of, sorted_forest
 
 
 @dataclass(frozen=True)
-class EdgePaths(Relation):
-    """The types of the edges on a shortest path from i to j, in their order.
+class EdgePaths(GraphRelation):
+    """The edges on a shortest path from i to j, in their order, by their types or features.
 
-    There are no codes, so that encodings with a table refuse it.
+    An index numbers the paths that are there: 0 where there is none, then those of one edge, of two, and so on. Paths
+    whose edges have the same types share a number. What a number means holds for that index only, so that encodings
+    with a table refuse the relation.
 
     Args:
-        num_types: T; types are integers in [0, T).
+        num_types: T, types are integers in [0, T); or that of each of C columns, for edges of several properties. None
+            for edges with features.
         max_edges: L, how many edges of a path count, its first.
         prefix_tokens: P, the number of tokens before the nodes. The index covers them; the paths given do not. No path
             leads to a prefix token or away from it.
+        num_features: F, the real numbers of an edge, instead of types.
 
     Raises:
-        ValueError: a size is too small or not an integer.
+        ValueError: a size is too small or not an integer, or there are both types and features or neither.
 
     Example:
         >>> edges, types = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([7, 7, 9, 9])
-        >>> distances, paths = typed_paths(edges, types, num_nodes=3, max_edges=2)
-        >>> index = EdgePaths(num_types=10, max_edges=2)(paths)
-        >>> index.paths(slice(0, 1))[0, 0]  # from node 0 to each node
-        tensor([[-1, -1],
-                [ 7, -1],
-                [ 7,  9]])
+        >>> graphs = GraphBatch(edges, num_nodes=3, edge_attr=types)
+        >>> index = EdgePaths(num_types=10, max_edges=2).of_graphs(graphs)
+        >>> index.codes()[0, 0]  # the paths: 1 of an edge of type 7, 2 of type 9, 3 of 7 and 9, 4 of 9 and 7
+        tensor([[0, 1, 3],
+                [1, 0, 2],
+                [4, 2, 0]])
+        >>> index.forest.parents.tolist(), index.forest.edges[index.forest.kinds][1:, 0].tolist()
+        ([0, 0, 0, 1, 2], [7, 9, 9, 7])
     """
 
-    num_types: int
-    max_edges: int
+    num_types: int | Iterable[int] | None = None
+    max_edges: int = 5
     prefix_tokens: int = 0
+    num_features: int | None = None
     num_codes = None
 
     def __post_init__(self) -> None:
-        check_size("EdgePaths' num_types", self.num_types, 1)
         check_size("EdgePaths' max_edges", self.max_edges, 1)
         check_size("EdgePaths' prefix_tokens", self.prefix_tokens, 0)
+        if (self.num_types is None) == (self.num_features is None):
+            raise ValueError(
+                f"EdgePaths takes edges with num_types or with num_features, got {self.num_types!r} and "
+                f"{self.num_features!r}; give one of them"
+            )
+        if self.num_features is not None:
+            check_size("EdgePaths' num_features", self.num_features, 1)
+            return
+        if isinstance(self.num_types, Iterable):
+            object.__setattr__(self, "num_types", tuple(self.num_types))
+            check_size("EdgePaths' columns", len(self.columns), 1)
+        for types in self.columns:
+            check_size("EdgePaths' num_types", types, 1)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The number of types in each column, (); without types."""
+        if self.num_types is None:
+            return ()
+        return tuple(self.num_types) if isinstance(self.num_types, Iterable) else (self.num_types,)
 
     @property
     def index_type(self) -> type[EdgePathsIndex]:
@@ -54,38 +84,90 @@ class EdgePaths(Relation):
 
     @property
     def code_space(self) -> tuple[Any, ...]:
-        return self.num_types, self.max_edges
+        return self.columns, self.num_features, self.max_edges
 
-    def __call__(self, paths: Tensor) -> EdgePathsIndex:
-        """The index of one call.
+    def of_graphs(self, graphs: GraphBatch) -> EdgePathsIndex:
+        """The index of a batch of graphs.
+
+        Of several shortest paths it takes the one whose last edge comes first in `edge_index`, and so on backwards, or
+        those of `graphs.pairs["last_edges"]` where it is there.
 
         Args:
-            paths: (N, M, L) or (B, N, M, L) integers in [0, T), and -1 after the path's last edge. With prefix tokens,
-                of the nodes only.
+            graphs: the batch. `edge_attr` holds the types, (E,) or (E, C) whole numbers in any dtype, or the features,
+                (E, F) floating. Without it all edges have type 0, which takes T = 1.
 
         Raises:
-            ValueError: another shape or dtype, or (on CPU, outside compile and export) a type out of range or after the
-                end.
+            ValueError: edge_attr is missing or of another shape or dtype, or (on CPU, outside compile and export) a
+                type is out of range or a feature not finite.
         """
-        paths = torch.as_tensor(paths)
-        if paths.dtype.is_floating_point or paths.dtype.is_complex or not paths.dtype.is_signed:
-            raise ValueError(f"paths must be signed integers, got {paths.dtype}; convert them with .long()")
-        if paths.ndim not in (3, 4) or paths.shape[-1] != self.max_edges:
+        edges, kinds = self._kinds(graphs.edge_attr, graphs.edge_index[0])
+        _, sources, _ = graphs.edges()
+        last, n = graphs.last_edges, graphs.longest
+        there = (last.flatten() >= 0).nonzero()[:, 0]
+        numbers = there.new_zeros(last.numel())  # of the path of each pair
+        numbers[there] = torch.arange(1, len(there) + 1, device=there.device)
+        chosen = last.flatten()[there].long()
+        first = there.new_zeros(1)
+        parents = torch.cat((first, numbers[there // max(n, 1) * n + sources[chosen]]))
+        kinds = torch.cat((first, kinds[chosen]))
+        forest = PathForest(parents, kinds, depths_of(parents, max(n - 1, 0)), edges)
+        return self._index(numbers.view(last.shape), forest)
+
+    def __call__(self, paths: Tensor, parents: Tensor, edges: Tensor) -> EdgePathsIndex:
+        """The index of one call, from R paths of at most L edges of which each prolongs another.
+
+        Args:
+            paths: (N, M) or (B, N, M) integers in [0, R), the path from i to j, -1 where there is none. With prefix
+                tokens, of the nodes only.
+            parents: (R,), or (B, R) for other paths in each item, integers: the path without its last edge, -1 for a
+                path of one edge.
+            edges: (R,) or (R, C), or with a batch axis as `parents`, the last edge's types, or (R, F) its features.
+
+        Raises:
+            ValueError: another shape or dtype, or (on CPU, outside compile and export) a number or type out of range,
+                or a path of more than L edges.
+        """
+        paths, parents, edges = as_integers("paths", paths), as_integers("parents", parents), torch.as_tensor(edges)
+        if paths.ndim not in (2, 3):
+            raise ValueError(f"paths must have shape (N, M) or (B, N, M), got {tuple(paths.shape)}")
+        paths = (paths if paths.ndim == 3 else paths[None]).long()
+        if parents.ndim not in (1, 2) or (parents.ndim == 2 and parents.shape[0] != paths.shape[0]):
+            raise ValueError(f"parents must have shape (R,) or ({paths.shape[0]}, R), got {tuple(parents.shape)}")
+        if edges.shape[: parents.ndim] != parents.shape:
             raise ValueError(
-                f"paths must have shape (N, M, {self.max_edges}) or (B, N, M, {self.max_edges}), "
-                f"got {tuple(paths.shape)}"
+                f"the edges of paths have the shape of parents, {tuple(parents.shape)}, first, got {tuple(edges.shape)}"
             )
-        if can_check_values(paths) and paths.numel():
-            low, high = int(paths.min()), int(paths.max())
-            if low < -1 or high >= self.num_types:
-                raise ValueError(
-                    f"paths hold types from 0 to {self.num_types - 1}, and -1 after their end, got {low} to {high}"
-                )
-            if bool(((paths[..., 1:] >= 0) & (paths[..., :-1] < 0)).any()):
-                raise ValueError("a path has an edge after its end, which is the first -1; give its edges first")
-        paths = paths if paths.ndim == 4 else paths[None]
+        size = parents.shape[-1]
+        for name, values in (("paths", paths), ("parents", parents)):
+            if can_check_values(values) and values.numel() and (int(values.min()) < -1 or int(values.max()) >= size):
+                raise ValueError(f"{name} are from -1 to {size - 1}, got {int(values.min())} to {int(values.max())}")
+        if parents.ndim == 2:
+            offsets = size * torch.arange(parents.shape[0], device=parents.device)
+            paths = (paths + offsets[:, None, None]).where(paths >= 0, -1)
+            parents = (parents + offsets[:, None]).where(parents >= 0, -1)
+            edges = edges.flatten(0, 1)
+        parents = torch.nn.functional.pad(parents.flatten().long() + 1, (1, 0))
+        edges, kinds = self._kinds(edges, parents[1:])
+        forest = PathForest(parents, torch.nn.functional.pad(kinds, (1, 0)), depths_of(parents, self.max_edges), edges)
+        return self._index(paths + 1, forest)
+
+    def _kinds(self, edge_attr: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor]:
+        """What is known of the edges of each of K kinds, (K, ...), and the kind of each edge, (E,), as `like` is."""
+        count = like.shape[0]
+        if self.num_features is not None:
+            return edge_features(edge_attr, self.num_features, count), torch.arange(count, device=like.device)
+        types = edge_categories(edge_attr, self.columns, count, all_columns=True).to(like.device)
+        if not plain_numbers(like.device):
+            return types, torch.arange(count, device=like.device)
+        return torch.unique(types, dim=0, return_inverse=True) if count else (types, types[:, 0])
+
+    def _index(self, numbers: Tensor, forest: PathForest) -> EdgePathsIndex:
+        if plain_numbers(numbers.device):
+            forest, places = sorted_forest(forest, self.max_edges, merge=self.num_features is None)
+            numbers = places[numbers]
         p = self.prefix_tokens
-        return EdgePathsIndex(torch.nn.functional.pad(paths, (0, 0, p, 0, p, 0), value=-1), self.num_types)
+        numbers = torch.nn.functional.pad(numbers, (p, 0, p, 0)).int()
+        return EdgePathsIndex(numbers, forest, self.code_space)
 
 
 @dataclass(frozen=True)
@@ -93,12 +175,14 @@ class EdgePathsIndex(Index):
     """The paths between all pairs of one call. Made by calling an :class:`EdgePaths`.
 
     Args:
-        values: (B or 1, N, M, L) integers, -1 after the end.
-        num_types: T.
+        values: (B or 1, N, M) int32 in [0, R], the path of each pair, 0 where there is none.
+        forest: the R paths.
+        space: what fixes the meaning of edges, as the relation's `code_space`.
     """
 
     values: Tensor
-    num_types: int
+    forest: PathForest
+    space: tuple[Any, ...]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -109,75 +193,19 @@ class EdgePathsIndex(Index):
         return self.values.shape[0], 1
 
     @property
-    def num_codes(self) -> None:
-        return None
+    def num_codes(self) -> int:
+        return self.forest.parents.shape[0]
 
     @property
     def code_space(self) -> tuple[Any, ...]:
-        return self.num_types, self.values.shape[-1]
-
-    def paths(self, rows: slice = ALL_ROWS) -> Tensor:
-        """The types of the edges of some rows, (B or 1, n, M, L) int64, -1 after the end."""
-        return self.values[:, rows].long()
+        return self.space
 
     def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
-        raise ValueError("paths have several types each and no codes; use an encoding over EdgePaths, or Hops")
+        return self.values[:, None, rows].long()
 
     @property
     def T(self) -> EdgePathsIndex:
-        return replace(self, values=transpose_pairs(self.values.movedim(-1, 1)).movedim(1, -1))
+        return replace(self, values=transpose_pairs(self.values))
 
     def to(self, device: torch.device | str) -> EdgePathsIndex:
-        return replace(self, values=self.values.to(device))
-
-
-def typed_paths(edge_index: Tensor, types: Tensor, num_nodes: int, max_edges: int) -> tuple[Tensor, Tensor]:
-    """The shortest paths between all nodes of a graph, for `Hops` and `EdgePaths`.
-
-    Of several shortest paths it takes the one whose last edge comes first in the list, and so on backwards. One level
-    after the other; a level takes E N steps.
-
-    Args:
-        edge_index: (2, E) integers, the nodes i and j of each edge. An undirected edge is given in both directions.
-        types: (E,) integers, at least 0.
-        num_nodes: N.
-        max_edges: L, how many edges of a path to keep, its first.
-
-    Returns:
-        The distances, (N, N) int64, in edges, -1 where there is no path; and the types of the edges of the paths,
-        (N, N, L) int64, -1 after the end.
-
-    Raises:
-        ValueError: another shape or dtype, or (on CPU, outside compile and export) a node or a type out of range.
-
-    Example:
-        >>> distances, paths = typed_paths(torch.tensor([[0, 1], [1, 2]]), torch.tensor([5, 6]), 3, max_edges=4)
-        >>> distances
-        tensor([[ 0,  1,  2],
-                [-1,  0,  1],
-                [-1, -1,  0]])
-        >>> paths[0, 2]
-        tensor([ 5,  6, -1, -1])
-    """
-    check_size("typed_paths' num_nodes", num_nodes, 0)
-    check_size("typed_paths' max_edges", max_edges, 1)
-    edge_index, types = check_edges(edge_index, types, num_nodes, torch.iinfo(torch.int64).max)
-    sources, targets = edge_index
-    n, num_edges, device = num_nodes, len(types), types.device
-    distances = torch.full((n, n), -1, dtype=torch.int64, device=device).fill_diagonal_(0)
-    paths = torch.full((n, n, max_edges), -1, dtype=torch.int64, device=device)
-    numbers = torch.arange(num_edges, device=device).expand(n, -1)
-    for length in range(1, n if num_edges else 1):
-        arrives = distances[:, sources] == length - 1  # (N, E): the edge goes on where a path of i ends
-        last = torch.full((n, n), num_edges, device=device).scatter_reduce(
-            1, targets.expand(n, -1), torch.where(arrives, numbers, num_edges), "amin"
-        )
-        i, j = ((last < num_edges) & (distances < 0)).nonzero(as_tuple=True)
-        if not len(i):
-            break
-        edges = last[i, j]
-        distances[i, j] = length
-        paths[i, j] = paths[i, sources[edges]]
-        if length <= max_edges:
-            paths[i, j, length - 1] = types[edges]
-    return distances, paths
+        return replace(self, values=self.values.to(device), forest=self.forest.to(device))

@@ -10,7 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from relbias.relations.base import Index, Relation
+from relbias.relations.base import Index, Relation, can_check_values
+from relbias.relations.last_edges import last_edges
 from relbias.relations.shortest_paths import check_graphs, shortest_paths
 
 
@@ -177,6 +178,45 @@ class GraphBatch:
         distances = shortest_paths(self.edge_index, self.num_nodes, self.graph_of_nodes)
         # The last graphs may have no nodes, of which the batch says nothing.
         return torch.nn.functional.pad(distances, (0, 0, 0, 0, 0, len(self.sizes) - len(distances)), value=-1)
+
+    @cached_property
+    def _distances(self) -> Tensor:
+        distances = shortest_paths(self.edge_index, self.num_nodes, self.graph_of_nodes)
+        return torch.nn.functional.pad(distances, (0, 0, 0, 0, 0, len(self.sizes) - len(distances)), value=-1)
+
+    @cached_property
+    def last_edges(self) -> Tensor:
+        """(B, N, N) int32, the number in `edge_index` of the last edge of a shortest path from i to j, else -1.
+
+        Of several paths it is the one whose last edge comes first there, and so on backwards. Those in `pairs` where
+        they are: "last_edges", (sum of n^2,), whose numbers count the edges of each graph.
+
+        Raises:
+            ValueError: (on CPU, outside compile and export) those in `pairs` do not lead to j.
+        """
+        if "last_edges" in self.pairs:
+            return self._numbered(self.padded(self.pairs["last_edges"], -1).to(self.edge_index.device))
+        chosen = last_edges(self.edges(), self.distances)
+        # Distances made beforehand may have a limit, beyond which they do not tell the way.
+        if "hops" in self.pairs and bool(((self.distances > 0) & (chosen < 0)).any()):
+            chosen = last_edges(self.edges(), self._distances)
+        return chosen
+
+    def _numbered(self, chosen: Tensor) -> Tensor:
+        """Numbers of edges in each graph as numbers in the batch."""
+        graph, _, targets = self.edges()
+        counts = torch.bincount(graph, minlength=len(self.sizes))
+        starts = (counts.cumsum(0) - counts)[:, None, None]
+        there = chosen >= 0
+        if can_check_values(chosen) and bool((chosen >= counts[:, None, None]).any()):
+            raise ValueError("'last_edges' has numbers of edges that are not there; make it again from these graphs")
+        in_order = graph.argsort(stable=True)  # the edges of a graph need not stand together
+        numbers = in_order[(chosen + starts).where(there, 0)] if len(graph) else chosen.long()
+        if can_check_values(chosen):
+            nodes = torch.arange(self.longest, device=chosen.device)
+            if bool((there & (targets[numbers] != nodes)).any() if len(graph) else there.any()):
+                raise ValueError("'last_edges' has edges that do not lead to j; make it again from these graphs")
+        return numbers.where(there, -1).int()
 
 
 class GraphRelation(Relation):

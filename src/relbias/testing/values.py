@@ -59,8 +59,7 @@ def random_values(relation: Relation, batch: int, n: int, m: int) -> tuple[Tenso
     if isinstance(relation, EdgeSets):
         return (torch.randint(2**relation.num_types, pairs),)
     if isinstance(relation, EdgePaths):
-        lengths, places = torch.randint(relation.max_edges + 1, (*pairs, 1)), torch.arange(relation.max_edges)
-        return (torch.randint(relation.num_types, (*pairs, relation.max_edges)).masked_fill(places >= lengths, -1),)
+        return _random_paths(relation, batch, pairs)
     if isinstance(relation, Bins):
         return torch.randint(relation.num_bins, pairs), 10 * torch.randn(batch, relation.num_bins)
     if isinstance(relation, Distances):
@@ -74,3 +73,19 @@ def random_values(relation: Relation, batch: int, n: int, m: int) -> tuple[Tenso
         if all(values is not None and len(values) == 1 for values in groups):
             return tuple(values[0] for values in groups if values)
     raise ValueError(f"random_values knows no tensors for {relation!r}; give your own, in a test case by pair_values")
+
+
+def _random_paths(relation: EdgePaths, batch: int, pairs: tuple[int, int, int]) -> tuple[Tensor, ...]:
+    """Paths of 1 to L edges that differ from each other, of each length up to three; and none for some pairs."""
+    columns, depth = relation.columns, torch.arange(relation.max_edges)
+    width = min(3, columns[0]) if columns else 3
+    parents = torch.randint(width, (batch, relation.max_edges, width)) + width * (depth[:, None] - 1)
+    parents = parents.where(depth[:, None] > 0, -1).flatten(1)
+    size = parents.shape[1]
+    if columns:
+        edges = torch.stack([torch.randint(types, (batch, size)) for types in columns], dim=-1)
+        edges[..., 0] = (edges[:, :1, 0] + torch.arange(size)) % columns[0]  # other types than paths of the same length
+        edges = edges if len(columns) > 1 else edges[..., 0]
+    else:
+        edges = torch.randn(batch, size, relation.num_features or 0)
+    return torch.randint(-1, size, pairs), parents, edges
