@@ -101,16 +101,17 @@ class EdgePaths(GraphRelation):
                 type is out of range or a feature not finite.
         """
         edges, kinds = self._kinds(graphs.edge_attr, graphs.edge_index[0])
-        _, sources, _ = graphs.edges()
-        last, n = graphs.last_edges, graphs.longest
+        _, sources, targets = graphs.edges()
+        last = graphs.last_edges
         there = (last.flatten() >= 0).nonzero()[:, 0]
         numbers = there.new_zeros(last.numel())  # of the path of each pair
         numbers[there] = torch.arange(1, len(there) + 1, device=there.device)
-        chosen = last.flatten()[there].long()
+        chosen = last.flatten().index_select(0, there)
+        before = there + (sources - targets).index_select(0, chosen)  # the pair of i and the node before j
         first = there.new_zeros(1)
-        parents = torch.cat((first, numbers[there // max(n, 1) * n + sources[chosen]]))
-        kinds = torch.cat((first, kinds[chosen]))
-        forest = PathForest(parents, kinds, depths_of(parents, max(n - 1, 0)), edges)
+        parents = torch.cat((first, numbers.index_select(0, before)))
+        kinds = torch.cat((first, kinds.index_select(0, chosen)))
+        forest = PathForest(parents, kinds, depths_of(parents, max(graphs.longest - 1, 0)), edges)
         return self._index(numbers.view(last.shape), forest)
 
     def __call__(self, paths: Tensor, parents: Tensor, edges: Tensor) -> EdgePathsIndex:
@@ -159,12 +160,17 @@ class EdgePaths(GraphRelation):
         types = edge_categories(edge_attr, self.columns, count, all_columns=True).to(like.device)
         if not plain_numbers(like.device):
             return types, torch.arange(count, device=like.device)
-        return torch.unique(types, dim=0, return_inverse=True) if count else (types, types[:, 0])
+        kinds, number = types[:, 0], self.columns[0]
+        for column, size in zip(types.unbind(dim=1)[1:], self.columns[1:], strict=True):
+            found, kinds = torch.unique(kinds * size + column, return_inverse=True)
+            number = len(found)
+        # A type that no edge has stands for nothing, and any will do.
+        return types.new_zeros(number, len(self.columns)).index_put((kinds,), types), kinds
 
     def _index(self, numbers: Tensor, forest: PathForest) -> EdgePathsIndex:
         if plain_numbers(numbers.device):
             forest, places = sorted_forest(forest, self.max_edges, merge=self.num_features is None)
-            numbers = places[numbers]
+            numbers = places.index_select(0, numbers.flatten()).view(numbers.shape)
         p = self.prefix_tokens
         numbers = torch.nn.functional.pad(numbers, (p, 0, p, 0)).int()
         return EdgePathsIndex(numbers, forest, self.code_space)
