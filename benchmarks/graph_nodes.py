@@ -1,11 +1,11 @@
 """Memory and time of training on one large graph with an output for each node: python benchmarks/graph_nodes.py
 
 A graph transformer (width 32, 2 layers, 4 heads) on a random graph, without any relation and with a table over hops.
-All is measured on one thread, each in a process of its own. The memory of a step (forward, backward and Adam) is the
-highest resident memory of the process after two steps less that before them; the time is the processor's for the second
-step. Distances are made beforehand, as a data set keeps them; what making them takes is told apart. Beside it stands
-what one float32 number for each head and each pair of nodes takes, as a mask of one layer would hold, without its
-gradient.
+All is measured on one thread, each in a process of its own. A step is forward, backward and Adam. Its memory is counted
+twice: the highest resident memory of the process after two steps less that before them, in which freed memory is that
+the allocator keeps, and the tensors alone, by torch's own records. The time is the processor's for the second step.
+Distances are made beforehand, as a data set keeps them; what making them takes is told apart. Beside it stands what one
+float32 number for each head and each pair of nodes takes, as a mask of one layer would hold, without its gradient.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch.nn import functional as F
 
 import relbias as rb
+from relbias.bench.memory import peak_memory
 
 HEADS, MIB = 4, 2**20
 ROWS = {
@@ -50,7 +51,7 @@ def make_distances(edges: torch.Tensor, nodes: int, file: Path) -> dict[str, flo
     """What distances take, in MiB and seconds; they go into a file, flat as a batch of graphs keeps them."""
     before, start = peak(), time.process_time()
     hops = rb.relations.shortest_paths(edges, nodes, max_distance=20)
-    numbers = {"mib": peak() - before, "seconds": time.process_time() - start}
+    numbers = {"seconds": time.process_time() - start, "resident": peak() - before}
     torch.save(hops.flatten(), file)
     return numbers
 
@@ -64,21 +65,32 @@ def train(encoding: str, edges: torch.Tensor, nodes: int, file: Path) -> dict[st
     )
     x, y = torch.randn(nodes, 8), torch.randint(0, 2, (nodes,))
     optimizer = torch.optim.Adam(model.parameters())
-    seconds, before = 0.0, peak()
-    for _ in range(2):
-        start = time.process_time()
+
+    def step() -> None:
         optimizer.zero_grad()
         F.cross_entropy(model(x, edges, **pairs), y).backward()
         optimizer.step()
-        seconds = time.process_time() - start
-    return {"mib": peak() - before, "seconds": seconds}
+
+    before = peak()
+    step()
+    start = time.process_time()
+    step()
+    numbers = {"seconds": time.process_time() - start, "resident": peak() - before}
+    optimizer.zero_grad()
+    return {**numbers, "tensors": peak_memory(step, torch.device("cpu")) / MIB}
 
 
-def apart(what: str, options: argparse.Namespace, file: Path) -> dict[str, float]:
+def measure(what: str, nodes: int, degree: int, file: Path) -> dict[str, float]:
+    """What a row of the table tells, in MiB and seconds."""
+    edges = random_graph(nodes, degree)
+    return make_distances(edges, nodes, file) if what == "distances" else train(what, edges, nodes, file)
+
+
+def measure_apart(what: str, nodes: int, degree: int, file: Path) -> dict[str, float]:
     """The same in a process of its own, whose highest memory is of nothing else."""
-    sizes = ["--nodes", str(options.nodes), "--degree", str(options.degree)]
-    command = [sys.executable, __file__, "--only", what, "--file", str(file), *sizes]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    arguments = ["--only", what, "--nodes", str(nodes), "--degree", str(degree), "--file", str(file)]
+    done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 def main(argv: list[str]) -> int:
@@ -100,21 +112,20 @@ def main(argv: list[str]) -> int:
     options.nodes = 600 if options.quick else options.nodes
     if options.only:
         torch.set_num_threads(1)
-        edges = random_graph(options.nodes, options.degree)
-        if options.only == "distances":
-            numbers = make_distances(edges, options.nodes, options.file)
-        else:
-            numbers = train(options.only, edges, options.nodes, options.file)
-        print(json.dumps(numbers))
+        print(json.dumps(measure(options.only, options.nodes, options.degree, options.file)))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "distances.pt"
-        numbers = {what: apart(what, options, file) for what in ("distances", "none", "table")}
+        numbers = {
+            what: measure_apart(what, options.nodes, options.degree, file) for what in ("distances", "none", "table")
+        }
     print(f"{options.nodes} nodes of mean degree {options.degree}, {HEADS} heads, 2 layers\n")
-    print("| | MiB | s |\n|---|---|---|")
+    print("| | resident, MiB | tensors, MiB | s |\n|---|---|---|---|")
     for name, what in ROWS.items():
-        print(f"| {name} | {numbers[what]['mib']:.0f} | {numbers[what]['seconds']:.2f} |")
-    print(f"| a float32 mask ({HEADS}, N, N), one layer | {HEADS * options.nodes**2 * 4 / MIB:.0f} | |")
+        tensors = f"{numbers[what]['tensors']:.0f}" if "tensors" in numbers[what] else "-"
+        print(f"| {name} | {numbers[what]['resident']:.0f} | {tensors} | {numbers[what]['seconds']:.2f} |")
+    mask = f"{HEADS * options.nodes**2 * 4 / MIB:.0f}"
+    print(f"| a float32 mask ({HEADS}, N, N), one layer | {mask} | {mask} | - |")
     return 0
 
 

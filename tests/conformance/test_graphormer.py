@@ -164,8 +164,9 @@ def test_a_training_step(options, where):
     torch.manual_seed(0)
     options = {**SLIM, **options}
     model = GraphTransformer(ENCODING, **options, norm=where, dtype=torch.float64)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5 if parameter.ndim == 1 else 1 / math.sqrt(parameter.shape[-1]))
+    for name, parameter in model.named_parameters():
+        mean = float("norm" in name and name.endswith("weight"))
+        torch.nn.init.normal_(parameter, mean, 0.3 if parameter.ndim == 1 else 1 / math.sqrt(parameter.shape[-1]))
     graphs = molecules(seed=1)
     targets = torch.randn(len(graphs), 1, dtype=torch.float64)
 
@@ -189,4 +190,4 @@ def test_a_training_step(options, where):
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, copies[name].grad, rtol=1e-8, atol=1e-10, msg=name)
         if not name.endswith("k_proj.bias"):  # a bias of the keys shifts all logits of a query alike
-            assert parameter.grad.abs().max() > 1e-8, f"the gradient of {name} is zero, so it shows nothing"
+            assert parameter.grad.abs().max() > 1e-6, f"the gradient of {name} is zero, so it shows nothing"

@@ -26,12 +26,14 @@ class GraphTransformer(nn.Module):
     between two nodes; in a mapping the keys choose the relations:
 
     - hops: `Hops`, the edges on a shortest path (table, grpe and others with a table);
+    - edges: `EdgePaths`, the edges on that path (graphormer_edges);
     - edge_types: `EdgeTypes`, the type of the edge between two nodes (table, grpe), the first column of edge_attr;
     - walks: `RandomWalks`, the probabilities of random walks (feature_mlp);
     - resistance: `Resistances` (feature_mlp);
     - distances: `Distances` in space, of pos (gaussian_3d).
 
-    {"hops": "table"} with `max_degree` is Graphormer (https://arxiv.org/abs/2106.05234) without its edges.
+    {"hops": "table", "edges": "graphormer_edges"} with `max_degree` and `shared` is Graphormer
+    (https://arxiv.org/abs/2106.05234).
 
     Args:
         encoding: a name, a mapping with the keys above, a callable or a built encoding; see `create_encoding`. "none"
@@ -57,6 +59,7 @@ class GraphTransformer(nn.Module):
             degrees.
         max_hops: the largest distance with a code of its own, in edges; see `Hops`. All pairs with the graph token
             share one code.
+        path_edges: how many edges of a shortest path count, its first; see `EdgePaths`.
         walk_steps: how many steps of a random walk count, with step 0; see `RandomWalks`.
         shared: whether all blocks have one encoding, as in Graphormer, instead of one each.
         device: where parameters lie.
@@ -92,6 +95,7 @@ class GraphTransformer(nn.Module):
         readout: Literal["token", "mean", "sum", "nodes"] = "token",
         max_degree: int | None = None,
         max_hops: int = 20,
+        path_edges: int = 5,
         walk_steps: int = 16,
         shared: bool = False,
         device: torch.device | str | None = None,
@@ -112,6 +116,7 @@ class GraphTransformer(nn.Module):
         tokens = 1 if readout == "token" else 0
         relations = graph_relations(
             max_hops=max_hops,
+            path_edges=path_edges,
             walk_steps=walk_steps,
             edge_types=self.edge_types,
             edge_features=edge_features,

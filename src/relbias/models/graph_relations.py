@@ -8,7 +8,7 @@ from typing import Any
 from relbias._nearest import nearest
 from relbias.encodings import Encoding, NoEncoding
 from relbias.encodings.base import find_encoding
-from relbias.relations import Distances, EdgeTypes, GraphRelation, Hops, RandomWalks, Relation, Resistances
+from relbias.relations import Distances, EdgePaths, EdgeTypes, GraphRelation, Hops, RandomWalks, Relation, Resistances
 
 PAIRS = ("hops", "last_edges", "walks", "resistance")
 """The values of pairs of nodes that a batch may bring along."""
@@ -17,7 +17,13 @@ Relations = Mapping[str, Callable[[], Relation]]
 
 
 def graph_relations(
-    *, max_hops: int, walk_steps: int, edge_types: list[int] | None, edge_features: int | None, prefix_tokens: int
+    *,
+    max_hops: int,
+    path_edges: int,
+    walk_steps: int,
+    edge_types: list[int] | None,
+    edge_features: int | None,
+    prefix_tokens: int,
 ) -> Relations:
     """What makes each relation, by its key in a mapping of encodings."""
 
@@ -28,8 +34,13 @@ def graph_relations(
             )
         return EdgeTypes((edge_types or [1])[0], prefix_tokens)
 
+    def paths() -> Relation:
+        types = None if edge_features is not None else edge_types or [1]
+        return EdgePaths(types, path_edges, prefix_tokens, num_features=edge_features)
+
     return {
         "hops": lambda: Hops(max_hops, prefix_tokens, one_prefix_code=True),
+        "edges": paths,
         "edge_types": types,
         "walks": lambda: RandomWalks(walk_steps, prefix_tokens),
         "resistance": lambda: Resistances(prefix_tokens),
@@ -82,4 +93,4 @@ def relation_of(encoding: Encoding, prefix_tokens: int) -> Any:
 def reads_edges(relation: Any) -> bool:
     """Whether a relation, or one of a mapping, is made from what is known of edges."""
     relations = relation.values() if isinstance(relation, Mapping) else [relation]
-    return any(isinstance(each, EdgeTypes) for each in relations)
+    return any(isinstance(each, EdgeTypes | EdgePaths) for each in relations)

@@ -135,7 +135,7 @@ class Hops(GraphRelation):
             raise ValueError(
                 f"Hops takes distances of at least 0, and -1 where there is no path; got {int(distances.min())}"
             )
-        if distances.dtype in (torch.int8, torch.uint8):
+        if self.max_distance + 1 > torch.iinfo(distances.dtype).max:
             distances = distances.to(torch.int16)  # so that the limit has room
         # int8 up to 126, else int16: room for "far" above and "unreachable" below.
         dtype = torch.int8 if self.max_distance <= 126 else torch.int16
@@ -241,9 +241,14 @@ class HopsIndex(Index):
 
     def codes(self, rows: slice = ALL_ROWS, device: torch.device | None = None) -> Tensor:
         p, distances = self.prefix_tokens, self.distances
-        if p:
-            distances = torch.nn.functional.pad(distances, (p, 0, p, 0))
-        codes = distances[..., rows, :].long()
+        top = p  # how many of the rows are of prefix tokens
+        if rows == ALL_ROWS:
+            distances = distances[..., rows, :]
+        else:
+            start, stop = rows.start or 0, self.shape[0] if rows.stop is None else rows.stop
+            top = min(stop, p) - min(start, p)
+            distances = distances[..., max(start - p, 0) : max(stop - p, 0), :]
+        codes = torch.nn.functional.pad(distances, (p, 0, top, 0)).long() if p else distances.long()
         codes = torch.where(codes < 0, self.max_distance + 2, codes)
         if p:
             n, m = self.shape
