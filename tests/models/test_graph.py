@@ -73,6 +73,7 @@ def test_the_order_of_nodes_does_not_matter(readout):
 
 
 MIXTURES = ["none", "table", "grpe", {"hops": "table", "edge_types": "table"}, {"walks": "feature_mlp"}]
+MIXTURES += [{"hops": "table", "edges": "graphormer_edges"}]
 MIXTURES += [{"hops": "grpe", "resistance": "feature_mlp", "distances": "gaussian_3d", "edge_types": "grpe"}]
 
 

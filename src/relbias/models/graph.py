@@ -182,16 +182,19 @@ class GraphTransformer(nn.Module):
         Raises:
             ValueError: something is missing, does not fit or (on CPU, outside compile and export) is out of range.
         """
-        graphs = self._graphs(x, edge_index, edge_attr, batch, pos, num_graphs, pairs)
+        prepare = self._prepare
+        if torch.compiler.is_compiling():
+            # Sizes come from values, for which a graph would be compiled anew with every batch.
+            prepare = torch.compiler.disable(prepare)
+        graphs, index = prepare(x, edge_index, edge_attr, batch, pos, num_graphs, pairs)
         tokens, hidden = self._tokens(x, graphs)
-        index = self._index(graphs)
         for block in self.blocks:
             tokens = block(tokens, index=index, key_padding_mask=hidden)
         if self.norm is not None:
             tokens = self.norm(tokens)
         return self.head(self._read(tokens, graphs))
 
-    def _graphs(
+    def _prepare(
         self,
         x: Tensor | None,
         edge_index: Tensor,
@@ -200,7 +203,8 @@ class GraphTransformer(nn.Module):
         pos: Tensor | None,
         num_graphs: int | None,
         pairs: Mapping[str, Tensor | None],
-    ) -> GraphBatch:
+    ) -> tuple[GraphBatch, Any]:
+        """The graphs, and the index of the encodings, made once for all blocks."""
         for name in pairs:
             if name not in PAIRS:
                 raise ValueError(f"there is no argument {name!r} of pairs of nodes; {nearest(name, PAIRS)}")
@@ -211,7 +215,11 @@ class GraphTransformer(nn.Module):
                 "for one graph torch.zeros(num_nodes, dtype=torch.long)"
             )
         given = {name: values for name, values in pairs.items() if values is not None}
-        return GraphBatch(edge_index, len(counted), batch, num_graphs, self._edges(edge_attr, edge_index), pos, given)
+        known = self._edges(edge_attr, edge_index)
+        graphs = GraphBatch(edge_index, len(counted), batch, num_graphs, known, pos, given)
+        if isinstance(self.relation, Mapping):
+            return graphs, {key: relation.of_graphs(graphs) for key, relation in self.relation.items()}
+        return graphs, None if self.relation is None else self.relation.of_graphs(graphs)
 
     def _edges(self, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor | None:
         """What is known of edges, (E, C) int64 or (E, F); None where the model takes nothing of them."""
@@ -237,12 +245,6 @@ class GraphTransformer(nn.Module):
             tokens = torch.cat((self.token.to(nodes.dtype).expand(batch, 1, -1), tokens), dim=1)
             hidden = None if hidden is None else nn.functional.pad(hidden, (1, 0), value=False)
         return tokens, hidden
-
-    def _index(self, graphs: GraphBatch) -> Any:
-        """The index of the encodings, made once for all blocks."""
-        if isinstance(self.relation, Mapping):
-            return {key: relation.of_graphs(graphs) for key, relation in self.relation.items()}
-        return None if self.relation is None else self.relation.of_graphs(graphs)
 
     def _read(self, tokens: Tensor, graphs: GraphBatch) -> Tensor:
         if self.readout == "token":
