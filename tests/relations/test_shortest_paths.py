@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import networkx
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relbias.relations import shortest_paths
+from relbias.relations.dijkstra import dijkstra
 
 module = importlib.import_module("relbias.relations.shortest_paths")
 breadth_first = importlib.import_module("relbias.relations.breadth_first")
@@ -70,7 +72,7 @@ def padded(matrices: list[torch.Tensor], longest: int) -> torch.Tensor:
     return torch.stack([torch.nn.functional.pad(m, [0, longest - len(m)] * 2, value=-1) for m in matrices])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     most=st.sampled_from([1, 3, 8, 12]),
@@ -95,7 +97,7 @@ def test_hops_are_those_of_networkx(seed, most, directed, algorithm):
         assert found.numel() == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
     directed=st.booleans(),
@@ -145,18 +147,44 @@ def test_a_long_path(limit, directed):
     assert torch.equal(found.long(), expected)
 
 
-def test_groups_of_large_graphs(monkeypatch):
-    sizes, edges = random_graphs(0, most=90, count=30)
+@pytest.mark.parametrize("limit", [None, 0, 3, 10, 200])
+def test_long_searches_end_elsewhere_where_scipy_is(limit, monkeypatch):
+    sizes, edges = random_graphs(1, most=60, count=20)
     monkeypatch.setattr(module, "_SMALL", 0)
-    whole = shortest_paths(*batched(sizes, edges), max_distance=4)
-    monkeypatch.setattr(breadth_first, "_WORDS", 300)
-    monkeypatch.setattr(breadth_first, "_BLOCK", 700)
-    assert torch.equal(whole, shortest_paths(*batched(sizes, edges), max_distance=4))
-    monkeypatch.setattr(module, "_SMALL", 100)
+    index, num_nodes, batch = batched(sizes, edges)
+    by_search = shortest_paths(index, num_nodes, batch, max_distance=limit)
+    calls = []
+    monkeypatch.setattr(breadth_first, "_LONG", 7)
+    monkeypatch.setattr(breadth_first, "dijkstra", lambda *given: calls.append(given) or dijkstra(*given))
+    assert torch.equal(shortest_paths(index, num_nodes, batch, max_distance=limit), by_search)
+    assert len(calls) > 0
+    monkeypatch.setattr(breadth_first, "importlib", Mock(**{"util.find_spec.return_value": None}))
+    calls.clear()
+    assert torch.equal(shortest_paths(index, num_nodes, batch, max_distance=limit), by_search)
+    assert not calls
+
+
+def test_groups_of_large_graphs(monkeypatch):
+    sizes, edges = random_graphs(0, most=200, count=20)
+    monkeypatch.setattr(module, "_SMALL", 0)
+    whole = {
+        (limit, directed): shortest_paths(*batched(sizes, edges), max_distance=limit, directed=directed)
+        for directed in (True, False)
+        for limit in (None, 4)
+    }
+    for group, words in ((300, 2**17), (2**19, 1), (300, 60)):
+        monkeypatch.setattr(breadth_first, "_GROUP", group)
+        monkeypatch.setattr(breadth_first, "_WORDS", words)
+        monkeypatch.setattr(breadth_first, "_PAIRS", 700)
+        for directed in (True, False):
+            for limit in (None, 4):
+                found = shortest_paths(*batched(sizes, edges), max_distance=limit, directed=directed)
+                assert torch.equal(found, whole[limit, directed])
+    monkeypatch.setattr(module, "_SMALL", 200)
     for pairs, step in ((2**20, 100), (2**12, 10**9), (1, 1)):
         monkeypatch.setattr(floyd_warshall, "_PAIRS", pairs)
         monkeypatch.setattr(floyd_warshall, "_STEP", step)
-        assert torch.equal(whole, shortest_paths(*batched(sizes, edges), max_distance=4))
+        assert torch.equal(whole[4, True], shortest_paths(*batched(sizes, edges), max_distance=4))
 
 
 @pytest.mark.parametrize("weights", [None, torch.zeros(0)])

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-_WORDS = 2**21
+from relbias.relations.dijkstra import dijkstra
+
+_GROUP = 2**19
 """At most so many words of 64 pairs of nodes in a group of graphs of more than one."""
-_BLOCK = 2**20
+_WORDS = 2**16
+"""At most about so many words in a block of targets that is searched for alone, which bounds the memory."""
+_HUBS = 8
+"""Fewer rows than these join their many neighbours' bits row by row."""
+_LONG = 1000
+"""Steps after which scipy, where it is installed, is quicker from the start than the rest of the search: measured."""
+_PAIRS = 2**19
 """Pairs of nodes whose hops are read off their bits at a time."""
 
 
@@ -25,18 +37,15 @@ def breadth_first(out: Tensor, graphs: Tensor, sizes: Tensor, edges: Tensor, max
         edges: (3, E) int64, for each edge the graph, from 0 to b - 1, and the places of its nodes i and j there.
         max_distance: what is farther counts max_distance + 1, and the search ends there; None for no limit.
     """
+    patience = _LONG if out.device.type == "cpu" and importlib.util.find_spec("scipy") else sys.maxsize
     order = sizes.argsort(descending=True, stable=True)
-    counts = _groups(sizes[order].tolist())
-    if len(counts) == 1:
-        _search(out, graphs, sizes, edges, max_distance)
-        return
     place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
-    edges = torch.stack((place[edges[0]], edges[1], edges[2]))
     begin = 0
-    for members in order.split(counts):
-        there = (edges[0] >= begin) & (edges[0] < begin + len(members))
-        graph, i, j = edges[:, there]
-        _search(out, graphs[members], sizes[members], torch.stack((graph - begin, i, j)), max_distance)
+    for members in order.split(_groups(sizes[order].tolist())):
+        group = edges[:, (place[edges[0]] >= begin) & (place[edges[0]] < begin + len(members))]
+        group[0] = place[group[0]] - begin
+        if not _search(out, graphs[members], sizes[members], group, max_distance, patience):
+            dijkstra(out, graphs[members], sizes[members], group, None, max_distance)
         begin += len(members)
 
 
@@ -46,14 +55,15 @@ def _groups(sizes: list[int]) -> list[int]:
     largest = words = 0
     for size in sizes:
         words += size * -(-largest // 64)
-        if not counts or 2 * size < largest or words > _WORDS:
+        if not counts or 2 * size < largest or words > _GROUP:
             counts.append(0)
             largest, words = size, size * -(-size // 64)
         counts[-1] += 1
     return counts
 
 
-def _search(out: Tensor, graphs: Tensor, sizes: Tensor, edges: Tensor, max_distance: int | None) -> None:
+def _search(out: Tensor, graphs: Tensor, sizes: Tensor, edges: Tensor, max_distance: int | None, patience: int) -> bool:
+    """Whether it was done before so many steps."""
     device, n = out.device, int(sizes.max())
     starts = sizes.cumsum(0) - sizes
     graph = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
@@ -65,24 +75,22 @@ def _search(out: Tensor, graphs: Tensor, sizes: Tensor, edges: Tensor, max_dista
     row = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=device))
     neighbours = _neighbours(row[sources], row[targets], degrees[order])
     place = place[order]
-    bits = torch.zeros(len(graph), -(-n // 64) * 8, dtype=torch.uint8, device=device)
-    bits[torch.arange(len(graph), device=device), place >> 3] = (1 << (place & 7)).to(torch.uint8)
-    itself = bits.view(torch.int64)
-    reached, before, steps = itself.clone(), itself.clone(), 0
-    digits: list[Tensor] = []
-    while True:
-        _flip(digits, reached, steps)
-        if steps != max_distance:
-            _join(reached, before, neighbours)
-        if torch.equal(reached, before):
-            break
-        before.copy_(reached)
-        steps += 1
-    del before
-    if steps == max_distance:
-        reached = _reachable(itself, reached, neighbours, torch.stack((row[sources], row[targets])))
+    components = None if max_distance is None else _components(row[sources], row[targets], len(graph))
     lines = graphs[graph[order]] * out.shape[1] + place
-    _read_off(out.view(-1, out.shape[2])[:, :n], lines, digits, steps + 1, reached)
+    width = max(1, _WORDS // len(graph)) * 64
+    for first in range(0, n, width):
+        end = min(n, first + width)
+        itself = _bits(place - first, end - first)
+        found = _hops(itself, neighbours, max_distance, patience)
+        if found is None:
+            return False
+        digits, steps, reached = found
+        if steps == max_distance:
+            reached = _reachable(itself, reached, neighbours, components, patience)
+            if reached is None:
+                return False
+        _read_off(out.view(-1, out.shape[2])[:, first:end], lines, digits, steps + 1, reached)
+    return True
 
 
 def _once(sources: Tensor, targets: Tensor, num_nodes: int) -> Tensor:
@@ -92,21 +100,69 @@ def _once(sources: Tensor, targets: Tensor, num_nodes: int) -> Tensor:
     return edges[:, edges[0] != edges[1]]
 
 
-def _neighbours(sources: Tensor, targets: Tensor, degrees: Tensor) -> list[Tensor]:
-    """For k = 0, 1, ... the k-th neighbour of each row that has so many, given each row's degree, descending."""
+class _Neighbours(NamedTuple):
+    """The rows of the neighbours of each row; rows with more neighbours come first."""
+
+    kth: list[Tensor]
+    """For k = 0, 1, ... the k-th neighbour of each row that has so many, while there are several such rows."""
+    others: list[Tensor]
+    """The other neighbours of the first rows, of each all together."""
+
+
+def _neighbours(sources: Tensor, targets: Tensor, degrees: Tensor) -> _Neighbours:
     by_row = sources.argsort(stable=True)
-    k = torch.arange(len(by_row), device=degrees.device) - (degrees.cumsum(0) - degrees)[sources[by_row]]
-    by_k = k.argsort(stable=True)
-    return list(targets[by_row[by_k]].split(k.bincount().tolist()))
+    starts = degrees.cumsum(0) - degrees
+    k = torch.arange(len(by_row), device=degrees.device) - starts[sources[by_row]]
+    targets = targets[by_row]
+    counts = k.bincount().tolist()
+    several = [count for count in counts if count >= _HUBS]
+    kth = targets[k.argsort(stable=True)].split(counts)[: len(several)]
+    hubs = counts[len(several)] if len(several) < len(counts) else 0
+    ranges = torch.stack((starts + len(several), starts + degrees))[:, :hubs].T.tolist()
+    return _Neighbours(list(kth), [targets[begin:end] for begin, end in ranges])
 
 
-def _join(reached: Tensor, before: Tensor, neighbours: list[Tensor]) -> None:
+def _join(reached: Tensor, before: Tensor, neighbours: _Neighbours) -> None:
     """Add to what each row reaches what its neighbours reached before."""
     if reached.shape[1] == 1:  # choosing numbers is quicker than choosing rows of one number
         reached, before = reached[:, 0], before[:, 0]
     taken = torch.empty_like(reached)
-    for rows in neighbours:
+    for rows in neighbours.kth:
         reached[: len(rows)] |= torch.index_select(before, 0, rows, out=taken[: len(rows)])
+    for row, rows in enumerate(neighbours.others):
+        sets = before.index_select(0, rows)
+        while len(sets) > 1:
+            half = len(sets) // 2
+            sets[:half] |= sets[-half:]
+            sets = sets[: len(sets) - half]
+        reached[row] |= sets[0]
+
+
+def _bits(places: Tensor, n: int) -> Tensor:
+    """(V, W) int64, one bit of each row, at its place if that is from 0 to n - 1, else none."""
+    rows = ((places >= 0) & (places < n)).nonzero()[:, 0]
+    bits = torch.zeros(len(places), -(-n // 64) * 8, dtype=torch.uint8, device=places.device)
+    bits[rows, places[rows] >> 3] = (1 << (places[rows] & 7)).to(torch.uint8)
+    return bits.view(torch.int64)
+
+
+def _hops(
+    itself: Tensor, neighbours: _Neighbours, max_distance: int | None, patience: int
+) -> tuple[list[Tensor], int, Tensor] | None:
+    """The digits of `_flip`, the number of steps until nothing more is reached, or the limit, and what is reached.
+
+    None if that takes so many steps as there is patience for.
+    """
+    reached, before = itself.clone(), itself.clone()
+    digits: list[Tensor] = []
+    for steps in range(patience):
+        _flip(digits, reached, steps)
+        if steps != max_distance:
+            _join(reached, before, neighbours)
+        if torch.equal(reached, before):
+            return digits, steps, reached
+        before.copy_(reached)
+    return None
 
 
 def _flip(digits: list[Tensor], reached: Tensor, steps: int) -> None:
@@ -121,31 +177,33 @@ def _flip(digits: list[Tensor], reached: Tensor, steps: int) -> None:
     digits[digit] ^= reached
 
 
-def _reachable(itself: Tensor, reached: Tensor, neighbours: list[Tensor], edges: Tensor) -> Tensor:
-    """What each row reaches in any number of steps, as bits: itself in no step, `reached` in some."""
-    sources, targets = edges
-    num_rows = len(itself)
-    if torch.equal((sources * num_rows + targets).sort().values, (targets * num_rows + sources).sort().values):
-        component = _components(edges, num_rows)
-        return torch.zeros_like(itself).index_add_(0, component, itself)[component]  # no bit is there twice
-    while True:
+def _reachable(
+    itself: Tensor, reached: Tensor, neighbours: _Neighbours, components: Tensor | None, patience: int
+) -> Tensor | None:
+    """What each row reaches in any number of steps, as bits, if `reached` in some; None beyond patience."""
+    if components is not None:
+        return torch.zeros_like(itself).index_add_(0, components, itself)[components]  # no bit is there twice
+    for _ in range(patience):
         before = reached.clone()
         _join(reached, reached, neighbours)
         if torch.equal(reached, before):
             return reached
+    return None
 
 
-def _components(edges: Tensor, num_rows: int) -> Tensor:
-    """(num_rows,) int64, the same number for two rows of one connected component; the edges go both ways."""
-    component = torch.arange(num_rows, device=edges.device)
+def _components(sources: Tensor, targets: Tensor, num_rows: int) -> Tensor | None:
+    """(num_rows,) int64, the same number for two rows of one component; None unless all edges go both ways."""
+    if not torch.equal((sources * num_rows + targets).sort().values, (targets * num_rows + sources).sort().values):
+        return None
+    components = torch.arange(num_rows, device=sources.device)
     while True:
-        low, high = component[edges].sort(0).values
-        if torch.equal(low, high):
-            return component
+        one, other = components[sources], components[targets]
+        if torch.equal(one, other):
+            return components
         # The root of a component goes under the lowest root beside it, then every row to its root.
-        component.scatter_reduce_(0, high, low, "amin")
-        while not torch.equal(component, above := component[component]):
-            component = above
+        components.scatter_reduce_(0, torch.maximum(one, other), torch.minimum(one, other), "amin")
+        while not torch.equal(components, above := components[components]):
+            components = above
 
 
 def _read_off(out: Tensor, lines: Tensor, digits: list[Tensor], end: int, reachable: Tensor) -> None:
@@ -162,7 +220,7 @@ def _read_off(out: Tensor, lines: Tensor, digits: list[Tensor], end: int, reacha
     gray = end ^ (end >> 1)
     spread = ((torch.arange(256)[:, None] >> torch.arange(8)) & 1).to(torch.uint8).view(torch.int64)[:, 0]
     spread = spread.to(out.device)  # the eight bits of a byte, each in a byte of a word
-    most = max(1, _BLOCK // n)
+    most = max(1, _PAIRS // n)
     for begin in range(0, len(lines), most):
         rows = slice(begin, begin + most)
 

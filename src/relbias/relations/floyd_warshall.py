@@ -13,6 +13,23 @@ _PAIRS = 2**20
 """At most so many in a group of graphs, which then stays in the processor's cache."""
 
 
+def floyd_warshall_of_one(edge_index: Tensor, n: int, weights: Tensor | None) -> Tensor:
+    """The distances within one graph.
+
+    Args:
+        edge_index: (2, E) int64, the nodes i and j of each edge.
+        n: the number of nodes, at least 1.
+        weights: (E,) floating, how long the edges are; None to count hops.
+
+    Returns:
+        (n, n) int8 or int16, with weights float32 or float64; -1 where there is no path.
+    """
+    block = _nowhere((n, n), n, weights, edge_index.device)
+    _put(block.view(-1), edge_index[0] * n + edge_index[1], slice(None, None, n + 1), weights)
+    _step_over_all(block)
+    return _mark(block)
+
+
 def floyd_warshall(out: Tensor, graphs: Tensor, sizes: Tensor, edges: Tensor, weights: Tensor | None) -> None:
     """Write the distances within small graphs into the matrices of their batch.
 
@@ -43,33 +60,51 @@ def floyd_warshall(out: Tensor, graphs: Tensor, sizes: Tensor, edges: Tensor, we
 
     graph = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
     place = torch.arange(len(graph), device=device) - (sizes.cumsum(0) - sizes)[graph]
-    whole = int(sum(size * size * count for size, count in zip(longest, counts, strict=True)))
-    if weights is None:
-        hops = torch.int8 if longest[0] <= _FAR[torch.int8] else torch.int16
-        flat = torch.full((whole,), _FAR[hops], dtype=hops, device=device)
-        flat[pairs(*edges)] = 1
-    else:
-        weights = weights if weights.dtype == torch.float64 else weights.float()  # sums of many in half precision err
-        flat = torch.full((whole,), torch.inf, dtype=weights.dtype, device=device)
-        flat.scatter_reduce_(0, pairs(*edges), weights, "amin")
-    flat[pairs(graph, place, place)] = 0
+    flat = _nowhere((int(lengths.sum()),), longest[0], weights, device)
+    _put(flat, pairs(*edges), pairs(graph, place, place), weights)
     blocks = [
         block.view(size, size, count)
         for block, size, count in zip(flat.split(lengths.tolist()), longest, counts, strict=True)
     ]
     for block in blocks:
-        over = torch.empty_like(block)
-        for k in range(len(block)):
-            torch.add(block[:, k, None], block[None, k], out=over)
-            torch.minimum(block, over, out=block)
-    if weights is None:
-        flat.add_(1).bitwise_and_(_FAR[flat.dtype]).sub_(1)  # what is far becomes -1
-    else:
-        flat.masked_fill_(flat == torch.inf, -1)
+        _step_over_all(block)
+    _mark(flat)
     for block, members in zip(blocks, graphs[order].split(counts), strict=True):
         size, _, count = block.shape
         rows = block.view(size * size, count).t().contiguous().view(count, size, size)
         out[members, :size, :size] = rows.to(out.dtype)
+
+
+def _nowhere(shape: tuple[int, ...], n: int, weights: Tensor | None, device: torch.device) -> Tensor:
+    """Distances of graphs of at most n nodes before any edge is there."""
+    if weights is None:
+        dtype = torch.int8 if n <= _FAR[torch.int8] else torch.int16
+        return torch.full(shape, _FAR[dtype], dtype=dtype, device=device)
+    dtype = torch.float64 if weights.dtype == torch.float64 else torch.float32  # sums in half precision err
+    return torch.full(shape, torch.inf, dtype=dtype, device=device)
+
+
+def _put(flat: Tensor, edges: Tensor, same: Tensor | slice, weights: Tensor | None) -> None:
+    """Write the lengths of the edges, and 0 from each node to itself, where they lie."""
+    if weights is None:
+        flat[edges] = 1
+    else:
+        flat.scatter_reduce_(0, edges, weights.to(flat.dtype), "amin")
+    flat[same] = 0
+
+
+def _step_over_all(block: Tensor) -> None:
+    """Of (n, n) or (n, n, b): over one node after the other."""
+    over = torch.empty_like(block)
+    for to, on in zip(block.unsqueeze(2).unbind(1), block.unbind(0), strict=True):
+        torch.minimum(block, torch.add(to, on, out=over), out=block)
+
+
+def _mark(flat: Tensor) -> Tensor:
+    """Make -1, in place, of what is far."""
+    if flat.is_floating_point():
+        return flat.masked_fill_(flat == torch.inf, -1)
+    return flat.add_(1).bitwise_and_(_FAR[flat.dtype]).sub_(1)
 
 
 def _groups(counts: list[int]) -> tuple[list[int], list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from relbias.relations.base import can_check_values, check_size
 from relbias.relations.breadth_first import breadth_first
 from relbias.relations.dijkstra import dijkstra
-from relbias.relations.floyd_warshall import floyd_warshall
+from relbias.relations.floyd_warshall import floyd_warshall, floyd_warshall_of_one
 
 _SMALL = 96
 """Up to so many nodes the steps over all pairs of a graph cost less than a search on bits: measured."""
@@ -31,7 +32,8 @@ def shortest_paths(
 
     Graphs of few nodes are computed together by the algorithm of Floyd and Warshall, those of about one size in one
     group, so that small ones are not padded to the largest; larger ones by a breadth-first search on bits, or with
-    weights by scipy's Dijkstra (the extra "graph"; on a GPU Floyd and Warshall again).
+    weights by scipy's Dijkstra (the extra "graph"; on a GPU Floyd and Warshall again), which also takes over on the CPU
+    where a search has made a thousand steps, if scipy is installed.
 
     Args:
         edge_index: (2, E) int64, the nodes i and j of each edge, from 0 to num_nodes - 1. An undirected edge is
@@ -71,26 +73,43 @@ def shortest_paths(
     if weights is not None:
         _check_weights(weights, edge_index)
         weights = weights.detach()
+    dtype = torch.int8 if max_distance is not None and max_distance <= 126 else torch.int16
+    if weights is not None:
+        dtype = weights.dtype
+    if not directed:
+        edge_index = torch.cat((edge_index, edge_index.flip(0)), 1)
+        weights = None if weights is None else weights.repeat(2)
+    most = _SMALL
+    if weights is not None:
+        most = _SMALL_WEIGHTED if weights.device.type == "cpu" else sys.maxsize
+    if batch is None and 0 < num_nodes <= most:  # one by one, the work around the steps would cost more than they do
+        _check_memory(1, num_nodes, dtype, edge_index.device)
+        out = floyd_warshall_of_one(edge_index, num_nodes, weights).to(dtype)
+    else:
+        out = _of_batch(edge_index, num_nodes, batch, weights, max_distance, most, dtype)
+    if max_distance is not None:
+        out.clamp_(max=max_distance + 1)
+    return out
+
+
+def _of_batch(
+    edge_index: Tensor,
+    num_nodes: int,
+    batch: Tensor | None,
+    weights: Tensor | None,
+    max_distance: int | None,
+    most: int,
+    dtype: torch.dtype,
+) -> Tensor:
     device = edge_index.device
     graph = torch.zeros(num_nodes, dtype=torch.int64, device=device) if batch is None else batch
     sizes = torch.bincount(graph, minlength=1 if batch is None else 0)
     longest = int(sizes.max()) if len(sizes) else 0
-    if weights is not None:
-        dtype = weights.dtype
-    else:
-        dtype = torch.int8 if max_distance is not None and max_distance <= 126 else torch.int16
     _check_memory(len(sizes), longest, dtype, device)
-    if not directed:
-        edge_index = torch.cat((edge_index, edge_index.flip(0)), 1)
-        weights = None if weights is None else weights.repeat(2)
     of_edges = graph.index_select(0, edge_index[0])
     starts = (sizes.cumsum(0) - sizes).index_select(0, of_edges)
     edges = torch.stack((of_edges, edge_index[0] - starts, edge_index[1] - starts))
     out = torch.full((len(sizes), longest, longest), -1, dtype=dtype, device=device)
-    if weights is None:
-        most = _SMALL
-    else:
-        most = _SMALL_WEIGHTED if device.type == "cpu" else longest
     for there in ((sizes > 0) & (sizes <= most), sizes > most):
         graphs = there.nonzero()[:, 0]
         if not len(graphs):
@@ -101,15 +120,12 @@ def shortest_paths(
             inner = edges[:, chosen]
             inner[0] = (there.cumsum(0) - 1)[inner[0]]
             lengths = None if weights is None else weights[chosen]
-        small = int(sizes[graphs[0]]) <= most
-        if small:
+        if int(sizes[graphs[0]]) <= most:
             floyd_warshall(out, graphs, sizes[graphs], inner, lengths)
         elif lengths is None:
             breadth_first(out, graphs, sizes[graphs], inner, max_distance)
         else:
-            dijkstra(out, graphs, sizes[graphs], inner, lengths)
-    if max_distance is not None:
-        out.clamp_(max=max_distance + 1)
+            dijkstra(out, graphs, sizes[graphs], inner, lengths, max_distance)
     return out if batch is not None else out[0]
 
 
