@@ -17,7 +17,7 @@ from torch_geometric.nn import GPSConv
 import relbias as rb
 from relbias.plugins.binding import bound
 from relbias.plugins.pyg import attach, detach
-from relbias.relations import Hops
+from relbias.relations import Distances, Hops
 
 
 @pytest.fixture
@@ -132,6 +132,35 @@ def test_layers_of_other_graphs_do_not_share(made):
     with torch.inference_mode():
         model.change = lambda e: e
         model(x, edges)
+
+
+def test_layers_in_other_modes_do_not_share():
+    """What one makes without gradients, or as an inference tensor, is of no use to one that needs gradients."""
+
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = GPSConv(8, None, heads=2).eval(), GPSConv(8, None, heads=2).eval()
+            self.mode = None
+
+        def forward(self, x, edge_index, pos):
+            with self.mode:
+                first = self.first(x, edge_index, pos=pos)
+            return first.clone() + self.second(x, edge_index, pos=pos)
+
+    torch.manual_seed(0)
+    model = Frozen()
+    attach(model, "gaussian_3d", relation=Distances())
+    train(model)
+    x, edges = torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]])
+    found = []
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        model.mode = mode
+        pos = torch.randn(3, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        (model(x, edges, pos) ** 2).sum().backward()
+        found.append(pos.grad)
+    assert found[0].any()
+    assert torch.equal(*found)
 
 
 def test_nothing_is_left_after_a_failure():

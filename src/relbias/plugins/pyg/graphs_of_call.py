@@ -39,17 +39,17 @@ class GraphsOfCall:
     ) -> None:
         self.graphs = GraphBatch(edge_index, num_nodes, batch, edge_attr=edge_attr, pos=pos)
         self._given = num_nodes, edge_index, batch, edge_attr, pos
-        self._versions = [_version(given) for given in self._given]
+        self._state = _state(self._given)
         self._indices: dict[GraphRelation, Index] = {}
 
     def are(self, *given: Any) -> bool:
-        """Whether they are made from these very tensors, which are as they were then.
+        """Whether they are made from these very tensors, which are as they were then, and in the same mode of torch.
 
         Args:
             *given: the arguments in their order.
         """
         same = all(one is other for one, other in zip(self._given[1:], given[1:], strict=True))
-        return same and self._given[0] == given[0] and self._versions == [_version(one) for one in given]
+        return same and self._given[0] == given[0] and self._state == _state(given)
 
     @torch.compiler.disable  # sizes come from values, for which a graph would be compiled anew with every batch
     def index(self, relation: GraphRelation | Mapping[str, GraphRelation]) -> Any:
@@ -124,6 +124,13 @@ def _leave(root: nn.Module, args: Any, output: Any) -> None:
         rebind(call.outer)
 
 
-def _version(given: Any) -> int:
-    """How often a tensor was changed in place; of inference tensors nobody counts it."""
-    return given._version if isinstance(given, Tensor) and not given.is_inference() else 0
+def _state(given: tuple[Any, ...]) -> list[Any]:
+    """What else decides about an index: how often each tensor was changed in place (of inference tensors nobody counts
+    it), and whether gradients are recorded and numbers cast."""
+    tensors = [one for one in given if isinstance(one, Tensor)]
+    modes = (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled(tensors[0].device.type),
+    )
+    return [*modes, *(0 if tensor.is_inference() else tensor._version for tensor in tensors)]
