@@ -9,6 +9,7 @@ from typing import Any
 from relbias._nearest import nearest
 from relbias.relations import (
     Distances,
+    EdgePaths,
     EdgeTypes,
     Grid,
     Hops,
@@ -21,7 +22,7 @@ from relbias.relations import (
 
 _RELATIONS: dict[str, Any] = {
     relation.__name__: relation
-    for relation in (Sequence, Grid, Pairs, Hops, EdgeTypes, RandomWalks, Resistances, Distances)
+    for relation in (Sequence, Grid, Pairs, Hops, EdgePaths, EdgeTypes, RandomWalks, Resistances, Distances)
 }
 
 
@@ -40,15 +41,16 @@ def describe_relation(relation: Relation) -> dict[str, Any]:
     """
     _check_known(relation)
     arguments = {name: getattr(relation, name) for name in _arguments(type(relation))}
-    return {"name": type(relation).__name__, **arguments}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()}
+    return {"name": type(relation).__name__, **plain}
 
 
 def as_relation(given: Any) -> Relation:
     """The relation that is given, or described as by `describe_relation`.
 
     Args:
-        given: a Sequence, Grid, Pairs, Hops, EdgeTypes, RandomWalks, Resistances or Distances, or a mapping with its
-            name and arguments.
+        given: a Sequence, Grid, Pairs, Hops, EdgePaths, EdgeTypes, RandomWalks, Resistances or Distances, or a mapping
+            with its name and arguments.
 
     Raises:
         ValueError: it is neither, or an argument is unknown.

@@ -17,7 +17,7 @@ from torch_geometric.nn import GPSConv
 import relbias as rb
 from relbias.plugins.binding import bound
 from relbias.plugins.pyg import attach, detach
-from relbias.relations import Distances, Hops
+from relbias.relations import Distances, EdgePaths, Hops
 
 
 @pytest.fixture
@@ -41,10 +41,14 @@ def gradients(model):
     return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
+PATHS = {"hops": "table", "edges": "graphormer_edges"}, {"edges": EdgePaths(num_features=16)}
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing(reentrant):
+@pytest.mark.parametrize("given", [("table", None), PATHS], ids=["hops", "embedded edges"])
+def test_checkpointing(reentrant, given):
     data = in_double(batch_of_traps())
-    plain, model = attached().double(), attached().double()
+    plain, model = attached(*given).double(), attached(*given).double()
     model.reentrant = reentrant
     expected = call(plain, data)
     expected.square().sum().backward()

@@ -104,7 +104,7 @@ def test_edge_index_of_pyg_and_a_batch_vector_of_ones_own():
     plain = shortest_paths(data)
     data.edge_index = EdgeIndex(data.edge_index, sparse_size=(6, 6))
     found = shortest_paths(data)
-    assert type(found) is torch.Tensor
+    assert type(found) is type(graph_batch(data).edge_index) is torch.Tensor
     assert torch.equal(found, plain)
     data = Data(edge_index=torch.tensor([[0, 2], [1, 3]]), num_nodes=4, batch=torch.tensor([0, 0, 1, 1]))
     assert shortest_paths(data).shape == graph_batch(data).distances.shape == (2, 2, 2)

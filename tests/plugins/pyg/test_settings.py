@@ -12,7 +12,7 @@ from torch_geometric.transforms import ToSparseTensor
 
 import relbias as rb
 from relbias.plugins.pyg import attach, detach, settings
-from relbias.relations import EdgeTypes, GraphRelation, Grid, Hops, RandomWalks, Sequence
+from relbias.relations import EdgePaths, EdgeTypes, GraphRelation, Grid, Hops, RandomWalks, Sequence
 
 GIVEN = [
     {"encoding": "table"},
@@ -20,6 +20,10 @@ GIVEN = [
     {"encoding": "grpe", "values": False},
     {"encoding": {"hops": "table", "walks": "feature_mlp"}},
     {"encoding": {"hops": "table", "walks": "feature_mlp"}, "relation": {"walks": RandomWalks(4)}},
+    {
+        "encoding": {"hops": "table", "edges": "graphormer_edges"},
+        "relation": {"edges": EdgePaths(num_features=16, max_edges=4)},
+    },
     {"encoding": {"near": "table", "far": "table"}, "relation": Hops(3)},
     {"encoding": {"near": "table", "far": "table"}, "relation": {"near": Hops(3), "far": Hops(30)}},
 ]
@@ -50,12 +54,23 @@ def test_settings_and_weights_give_an_equal_model(given):
 
 def test_settings_in_words():
     model = make()
-    attach(model, {"hops": "table", "types": "table"}, relation={"types": EdgeTypes(4)})
+    attach(
+        model,
+        {"hops": "table", "types": "table", "edges": "graphormer_edges"},
+        relation={"types": EdgeTypes(4), "edges": EdgePaths((4, 2))},
+    )
     assert settings(model) == {
-        "encoding": {"hops": "table", "types": "table"},
+        "encoding": {"hops": "table", "types": "table", "edges": "graphormer_edges"},
         "relation": {
             "hops": {"name": "Hops", "max_distance": 20, "prefix_tokens": 0, "one_prefix_code": False},
             "types": {"name": "EdgeTypes", "num_types": 4, "prefix_tokens": 0},
+            "edges": {
+                "name": "EdgePaths",
+                "num_types": [4, 2],
+                "max_edges": 5,
+                "prefix_tokens": 0,
+                "num_features": None,
+            },
         },
     }
 

@@ -12,6 +12,7 @@ from torch_geometric.transforms import Compose, ToUndirected
 
 from relbias.plugins.pyg import (
     AddDegrees,
+    AddPathEdges,
     AddRandomWalks,
     AddResistances,
     AddShortestPaths,
@@ -23,12 +24,12 @@ from relbias.relations import random_walks, resistance_distances
 TRANSFORMS = [
     AddShortestPaths(),
     AddShortestPaths(max_distance=3, attr_name="near"),
+    AddPathEdges(),
     AddRandomWalks(num_steps=4),
     AddResistances(),
     AddDegrees(),
 ]
-NAMES = ["hops", "near", "walks", "resistance", "in_degree", "out_degree"]
-PAIRS = NAMES[:4]
+NAMES = ["hops", "near", "last_edges", "walks", "resistance", "in_degree", "out_degree"]
 
 
 class Small(InMemoryDataset):
@@ -53,6 +54,19 @@ def adjacency(data):
     return matrix
 
 
+def last_edges_in_loops(data):
+    """The first edge of the list that prolongs a shortest path from i to one of the same length as that to j."""
+    n, hops = data.num_nodes, shortest_paths(data).tolist()
+    out = torch.full((n, n), -1, dtype=torch.int32)
+    for i in range(n):
+        for j in range(n):
+            for number, (before, after) in enumerate(data.edge_index.T.tolist()):
+                if after == j and 0 <= hops[i][before] == hops[i][j] - 1:
+                    out[i, j] = number
+                    break
+    return out
+
+
 def same(got, expected):
     assert len(got) == len(expected)
     for one, other in zip(got, expected, strict=True):
@@ -73,6 +87,7 @@ def test_stored_values(stored):
         n = data.num_nodes
         assert torch.equal(data.hops.view(n, n), shortest_paths(data))
         assert torch.equal(data.near.view(n, n), shortest_paths(data, max_distance=3))
+        assert torch.equal(data.last_edges.view(n, n), last_edges_in_loops(data))
         assert torch.equal(data.walks.view(n, n, 4), random_walks(adjacency(data), 4))
         assert torch.equal(data.resistance.view(n, n, 2), resistance_distances(adjacency(data)))
         assert torch.equal(data.in_degree, adjacency(data).sum(0).long())
@@ -100,10 +115,13 @@ def test_batches_of_the_loader_give_back_their_graphs(stored, num_workers):
     same([data for batch in batches for data in batch.to_data_list()], stored)
     for batch, first in zip(batches, range(0, 9, 3), strict=True):
         made = graph_batch(batch)
-        assert set(made.pairs) == {"hops", "walks", "resistance"}
+        assert set(made.pairs) == {"hops", "last_edges", "walks", "resistance"}
         for b, data in enumerate(stored[first : first + 3]):
             n = data.num_nodes
             assert torch.equal(made.distances[b, :n, :n], data.hops.view(n, n))
+            first = int(batch._slice_dict["edge_attr"][b])
+            last = data.last_edges.view(n, n)
+            assert torch.equal(made.last_edges[b, :n, :n], torch.where(last < 0, last, last + first))
             walks = made.padded(made.pairs["walks"], 0.0)[b]
             assert torch.equal(walks[:n, :n], data.walks.view(n, n, -1))
             assert not walks[n:].any()
@@ -140,13 +158,14 @@ def test_as_transform_it_is_done_when_a_graph_is_taken(tmp_path, stored):
 def test_functional_names(stored):
     pipe = DatasetAdapter(traps())
     pipe = pipe.add_shortest_paths().add_shortest_paths(max_distance=3, attr_name="near")
-    same(list(pipe.add_random_walks(num_steps=4).add_resistances().add_degrees()), stored)
+    same(list(pipe.add_path_edges().add_random_walks(num_steps=4).add_resistances().add_degrees()), stored)
 
 
 def test_shown_with_their_arguments():
     assert [repr(transform) for transform in TRANSFORMS] == [
         "AddShortestPaths(max_distance=None, attr_name='hops', directed=True)",
         "AddShortestPaths(max_distance=3, attr_name='near', directed=True)",
+        "AddPathEdges(attr_name='last_edges')",
         "AddRandomWalks(num_steps=4, attr_name='walks')",
         "AddResistances(attr_name='resistance')",
         "AddDegrees(in_name='in_degree', out_name='out_degree')",

@@ -3,10 +3,11 @@
 from relbias.plugins.pyg.buckets import BucketSampler
 from relbias.plugins.pyg.data import graph_batch, shortest_paths
 from relbias.plugins.pyg.plugin import attach, detach, settings
-from relbias.plugins.pyg.transforms import AddDegrees, AddRandomWalks, AddResistances, AddShortestPaths
+from relbias.plugins.pyg.transforms import AddDegrees, AddPathEdges, AddRandomWalks, AddResistances, AddShortestPaths
 
 __all__ = [
     "AddDegrees",
+    "AddPathEdges",
     "AddRandomWalks",
     "AddResistances",
     "AddShortestPaths",

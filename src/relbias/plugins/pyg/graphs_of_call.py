@@ -21,6 +21,9 @@ from relbias.relations import GraphBatch, GraphRelation, Index
 class GraphsOfCall:
     """Graphs, and the indices made from them so far.
 
+    An index through which gradients flow, such as that of edges with features, is made for each layer: a layer that is
+    checkpointed is recomputed by itself, and must save the same tensors then.
+
     Args:
         num_nodes: V.
         edge_index: (2, E) int64.
@@ -60,9 +63,12 @@ class GraphsOfCall:
         """
         if isinstance(relation, Mapping):
             return {key: self.index(part) for key, part in relation.items()}
-        if relation not in self._indices:
-            self._indices[relation] = relation.of_graphs(self.graphs)
-        return self._indices[relation]
+        index = self._indices.get(relation)
+        if index is None:
+            index = relation.of_graphs(self.graphs)
+            if not _has_gradients(index):
+                self._indices[relation] = index
+        return index
 
 
 class CallOfModel:
@@ -122,6 +128,13 @@ def _leave(root: nn.Module, args: Any, output: Any) -> None:
     call = bound()
     if isinstance(call, CallOfModel):
         rebind(call.outer)
+
+
+def _has_gradients(part: Any) -> bool:
+    """Whether gradients flow through an index, or a part of one."""
+    if isinstance(part, Tensor):
+        return part.requires_grad
+    return any(map(_has_gradients, vars(part).values())) if hasattr(part, "__dict__") else False
 
 
 def _state(given: tuple[Any, ...]) -> list[Any]:

@@ -15,7 +15,7 @@ from relbias.plugins.pyg.gps_conv import AttachedGPSConv, GraphMultiheadAttentio
 from relbias.plugins.pyg.graphs_of_call import GraphsOfCall, share_graphs, stop_sharing
 from relbias.plugins.relations import as_relation, describe_relation
 from relbias.plugins.torch.plugin import refuse_added_keys
-from relbias.relations import GraphRelation, Hops, RandomWalks, Resistances
+from relbias.relations import EdgePaths, GraphRelation, Hops, RandomWalks, Resistances
 
 with extra("graph"):
     from torch_geometric.nn import GPSConv
@@ -32,7 +32,9 @@ def attach(
 ) -> None:
     """Give the attention of every GPSConv an encoding of the relation between the nodes of a graph, in place.
 
-    The index is made from the `edge_index`, `batch`, `edge_attr` and `pos` that each GPSConv is called with. The output
+    The index is made from the `edge_index`, `batch`, `edge_attr` and `pos` that each GPSConv is called with; what a
+    transform such as `AddShortestPaths` stored is not among them. Layers that one call of the model hands the same
+    tensors share the index, so give the module that is called, not a list of its layers. The output
     stays what it was until training moves the encoding: exactly in eval mode without gradients, on CPU in float32,
     where torch's fused inference for nn.MultiheadAttention is off
     (torch.backends.mha.set_fastpath_enabled(False)), else up to rounding. Parameters keep their names; new ones are at
@@ -156,8 +158,16 @@ def _check(given: Any) -> GraphRelation:
 def _trial_graphs(encoding: Encoding) -> GraphsOfCall:
     """Two nodes with an edge, of which everything is known, where the encoding is."""
     devices = {parameter.device for parameter in encoding.parameters() if not parameter.is_meta}
-    edges = torch.tensor([[0, 1], [1, 0]], device=next(iter(devices), None))
-    return GraphsOfCall(2, edges, edge_attr=torch.zeros_like(edges[0]), pos=torch.zeros(2, 3, device=edges.device))
+    like: Any = {"device": next(iter(devices), None)}
+    relation = encoding.relation
+    paths = [
+        part
+        for part in (relation.values() if isinstance(relation, Mapping) else [relation])
+        if isinstance(part, EdgePaths)
+    ]
+    features = next((part.num_features for part in paths if part.num_features), None)
+    known = torch.zeros(2, features or max([1, *(len(part.columns) for part in paths)]), **like)
+    return GraphsOfCall(2, torch.tensor([[0, 1], [1, 0]], **like), edge_attr=known, pos=torch.zeros(2, 3, **like))
 
 
 def _find(model: nn.Module) -> list[Any]:

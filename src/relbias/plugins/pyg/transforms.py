@@ -96,6 +96,35 @@ class AddShortestPaths(PairTransform):
         )
 
 
+@functional_transform("add_path_edges")
+class AddPathEdges(PairTransform):
+    """Stores the last edge of a shortest path between all nodes, for `EdgePaths` (functional name: `add_path_edges`).
+
+    Of several paths it is the one whose last edge comes first in `edge_index`, and so on backwards. Of where to put it,
+    :class:`AddShortestPaths`; a transform that changes the order of edges is one that must come before.
+
+    Args:
+        attr_name: the name of the attribute, (N N,) int32, the number of the edge in `edge_index`, -1 where there is
+            none.
+
+    Raises:
+        ValueError: the name does not suit.
+
+    Example:
+        >>> import torch
+        >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> AddPathEdges()(data).last_edges[:3]  # from node 0
+        tensor([-1,  0,  2], dtype=torch.int32)
+    """
+
+    def __init__(self, attr_name: str = "last_edges") -> None:
+        self.attr_name = as_name(attr_name)
+
+    def matrix(self, graph: GraphBatch) -> Tensor:
+        """(N, N) int32."""
+        return graph.last_edges[0]
+
+
 @functional_transform("add_random_walks")
 class AddRandomWalks(PairTransform):
     """Stores the probabilities that a random walk from i stands at j (functional name: `add_random_walks`).
