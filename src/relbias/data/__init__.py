@@ -7,14 +7,36 @@ from relbias._extras import extra
 from relbias._nearest import nearest
 
 if TYPE_CHECKING:
+    from relbias.data.algorithmic import Algorithmic
     from relbias.data.cifar10 import CIFAR10
     from relbias.data.digits import Digits
     from relbias.data.graphs import GraphData
+    from relbias.data.hugging_face_text import HuggingFaceText
     from relbias.data.image_folder import ImageFolder
+    from relbias.data.pydoc_topics import PydocTopics
+    from relbias.data.text_files import TextFiles
 
-__all__ = ["CIFAR10", "Digits", "GraphData", "ImageFolder"]
+_MODULES = {
+    "Algorithmic": "algorithmic",
+    "CIFAR10": "cifar10",
+    "Digits": "digits",
+    "GraphData": "graphs",
+    "HuggingFaceText": "hugging_face_text",
+    "ImageFolder": "image_folder",
+    "PydocTopics": "pydoc_topics",
+    "TextFiles": "text_files",
+}
 
-_MODULES = {"CIFAR10": "cifar10", "Digits": "digits", "GraphData": "graphs", "ImageFolder": "image_folder"}
+__all__ = [
+    "CIFAR10",
+    "Algorithmic",
+    "Digits",
+    "GraphData",
+    "HuggingFaceText",
+    "ImageFolder",
+    "PydocTopics",
+    "TextFiles",
+]
 
 
 def __getattr__(name: str) -> Any:
