@@ -94,7 +94,11 @@ def _check(experiment: Experiment, sizes: Sequence[int]) -> int:
     data = _data(experiment, "fit", "test")
     for size in sizes:
         data.test_dataloader_at(size)
-    return task.size_of(_first(data.val_dataloader()))
+    return _size_of(task, data, _first(data.val_dataloader()))
+
+
+def _size_of(task: Task, data: Any, batch: Any) -> int:
+    return data.size_of(batch) if hasattr(data, "size_of") else task.size_of(batch)
 
 
 def _data(experiment: Experiment, *stages: str) -> Any:
@@ -131,7 +135,7 @@ def _at(experiment: Experiment, data: Any, size: int, unit: Unit | None, prefix:
     """The metrics of one run at one size, none where the run cannot serve it; tells either."""
     loader = data.test_dataloader_at(size)
     batch = _first(loader)
-    found = experiment.model.size_of(batch)
+    found = _size_of(experiment.model, data, batch)
     if found != size:
         raise ValueError(f"{type(data).__name__}.test_dataloader_at({size}) gives batches of size {found}")
     try:
@@ -144,6 +148,9 @@ def _at(experiment: Experiment, data: Any, size: int, unit: Unit | None, prefix:
     except MisconfigurationException as error:
         raise ValueError(_line(error)) from error
     metrics = {name.removeprefix(TEST): value for result in results for name, value in result.items()}
+    drawn = experiment.model.extrapolation_metrics
+    if drawn is not None:
+        metrics = {name: metrics[name] for name in drawn}
     print(f"{prefix} {', '.join(f'{k} {v:.4f}' for k, v in metrics.items())}", file=sys.stderr, flush=True)
     return metrics
 

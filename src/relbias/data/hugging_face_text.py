@@ -135,5 +135,5 @@ class _Tokens:
     def encode(self, text: str) -> Tensor:
         return torch.tensor(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=torch.int32)
 
-    def decode(self, tokens: Iterable[int] | Tensor) -> str:
-        return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False)
+    def decode(self, tokens: Sequence[int] | Tensor) -> str:
+        return self._tokenizer.decode(torch.as_tensor(tokens).tolist(), skip_special_tokens=False)

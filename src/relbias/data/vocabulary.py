@@ -1,6 +1,6 @@
 """From text to tokens and back: characters or bytes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -36,9 +36,10 @@ class Characters:
         known &= places < len(self._points)
         return torch.from_numpy(np.where(known, places + 1, 0).astype(np.int32))
 
-    def decode(self, tokens: Iterable[int] | Tensor) -> str:
+    def decode(self, tokens: Sequence[int] | Tensor) -> str:
         """The text of tokens, with U+FFFD for the unknown one."""
-        return "".join((UNKNOWN, *self.characters)[int(token)] for token in tokens)
+        letters = (UNKNOWN, *self.characters)
+        return "".join(letters[token] for token in torch.as_tensor(tokens).tolist())
 
 
 class Bytes:
@@ -57,6 +58,6 @@ class Bytes:
         """The tokens of a text, (T,) int32."""
         return torch.from_numpy(np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32))
 
-    def decode(self, tokens: Iterable[int] | Tensor) -> str:
+    def decode(self, tokens: Sequence[int] | Tensor) -> str:
         """The text of tokens, with U+FFFD where they are no UTF-8."""
-        return bytes(int(token) for token in tokens).decode(errors="replace")
+        return bytes(torch.as_tensor(tokens).tolist()).decode(errors="replace")

@@ -8,15 +8,19 @@ with extra("train"):
     from relbias.tasks.compile import Compile
     from relbias.tasks.graph_prediction import GraphPrediction
     from relbias.tasks.image_classification import ImageClassification
+    from relbias.tasks.language_modeling import LanguageModeling
     from relbias.tasks.nan_guard import NaNGuard, NonFiniteError
+    from relbias.tasks.sequence_to_sequence import SequenceToSequence
 
 __all__ = [
     "AttentionMonitor",
     "Compile",
     "GraphPrediction",
     "ImageClassification",
+    "LanguageModeling",
     "NaNGuard",
     "NonFiniteError",
+    "SequenceToSequence",
     "Task",
     "warmup_cosine",
 ]

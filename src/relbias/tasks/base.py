@@ -63,7 +63,10 @@ class Task(LightningModule):
     extrapolation: ClassVar[str | None] = None
     """What the sizes of `relbias plot extrapolation` are, with their unit, such as "image side, pixels", or None where
     it draws no such task. What is drawn are the numbers that `test_step` logs. A task that sets it defines `size_of`
-    and, where they apply, `check_size` and `prepare_for_size`; its data gives `test_dataloader_at(size)`."""
+    and, where they apply, `check_size` and `prepare_for_size`; its data gives `test_dataloader_at(size)`, and where a
+    batch alone does not tell its size also `size_of`."""
+    extrapolation_metrics: ClassVar[tuple[str, ...] | None] = None
+    """The numbers of the test that are drawn there, without "test/"; None for all."""
 
     def __init__(self, lr: float = 1e-3, weight_decay: float = 0.05, warmup_epochs: float = 5.0) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ def unreached(network: nn.Module, length: int, window: int | None = None) -> lis
         >>> from relbias.models import TransformerBlock
         >>> for line in unreached(TransformerBlock(64, num_heads=4, encoding="t5"), length=64):
         ...     print(line)
-        t5: 14 of 16 buckets for tokens up to the query are reached at length 64; windows that are longer use the ...
+        t5: 14 of 16 buckets for earlier tokens are reached at length 64; longer windows use the others as they ...
         >>> unreached(TransformerBlock(64, num_heads=4, encoding="shaw"), length=64)
         []
     """
@@ -45,17 +45,17 @@ def unreached(network: nn.Module, length: int, window: int | None = None) -> lis
 
 
 def _line(encoding: Any, attention: RelativeAttention, length: int, window: int | None) -> str:
-    if not isinstance(encoding, Encoding) or encoding.extrapolation != "clipped":
+    if not isinstance(encoding, Encoding) or not isinstance(encoding.relation, Sequence):
         return ""
-    if not isinstance(encoding.relation, Sequence):
+    if encoding.extrapolation != "clipped" or encoding.makes_keys:  # what counts tokens by the keys has no distances
         return ""
     longest = _FAR if window is None else window
     near, far = (_codes(encoding, attention, min(distances, longest)) for distances in (length, _FAR))
     if len(near) == len(far):
         return ""
     return (
-        f"{encoding.name}: {len(near)} of {len(far)} buckets for tokens up to the query are reached at length {length}; "
-        "windows that are longer use the others as they were drawn"
+        f"{encoding.name}: {len(near)} of {len(far)} buckets for earlier tokens are reached at length {length}; "
+        "longer windows use the others as they were drawn"
     )
 
 
