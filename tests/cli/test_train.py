@@ -176,13 +176,19 @@ def test_every_form_of_the_encoding_reaches_the_model(spec, tiny):
         assert (encoding.strength is None) == ("strength" not in spec)
 
 
-def test_check_builds_recipes_and_configs(capsys):
-    assert cli.main(["check", "vision/digits", "encoding/table", "encoding/t5", "trainer/smoke"]) == 0
+def test_check_builds_recipes_and_configs(tmp_path, capsys):
+    tree = tmp_path / "tree.yaml"  # no recipe has trees
+    tree.write_text("model: {init_args: {encoding: ast_trans}}")
+    names = ["vision/digits", "encoding/table", "encoding/irpe", str(tree), "trainer/smoke"]
+    assert cli.main(["check", *names]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["ok  vision/digits", "ok  encoding/table on vision/cifar10_vit"]
-    assert lines[2].startswith("--  encoding/t5 fits none of the recipes (vision/cifar10_vit with encoding/t5: 't5' t")
-    assert "; vision/digits with encoding/t5: 't5' takes the relation" in lines[2]
-    assert lines[3] == "ok  trainer/smoke on vision/cifar10_vit"
+    assert lines[0] == "ok  vision/digits"
+    assert lines[1].startswith("ok  encoding/table on ")
+    assert lines[2] == "ok  encoding/irpe on vision/cifar10_vit"
+    assert lines[3].startswith(f"--  {tree} fits none of the recipes (")
+    assert f"; vision/digits with {tree}: 'ast_trans' takes the relation" in lines[3]
+    assert f"language/chars with {tree}: 'ast_trans' takes the relation" in lines[3]
+    assert lines[4].startswith("ok  trainer/smoke on ")
 
 
 def test_check_refuses_what_does_not_exist(tmp_path, capsys):
