@@ -44,10 +44,6 @@ class _Loops(EncodingTestCase):
 
 
 class TestTypes(_Loops):
-    relation = EdgePaths(num_types=4, max_edges=3)
-
-
-class TestColumns(_Loops):
     relation = EdgePaths(num_types=(4, 3, 1), max_edges=2, prefix_tokens=1)
 
 
@@ -211,3 +207,19 @@ def test_blocks_of_rows_equal_the_whole():
         outs.append((out, *torch.autograd.grad(out.square().sum(), list(attention.parameters()))))
     for mine, theirs in zip(*outs, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_compiled_with_the_index_made_inside(columns):
+    relation = EdgePaths((2,) * columns, 3)
+    encoding = GraphormerEdges(2, 4, relation)
+    edges = torch.stack((torch.arange(8), torch.arange(1, 9)))  # longer paths than three edges too
+    attr = torch.randint(2, (8, columns), generator=torch.Generator().manual_seed(0))
+
+    def bias(edges, attr):
+        index = relation.of_graphs(GraphBatch(edges, 9, edge_attr=attr))
+        (entry,) = encoding(index).entries
+        return entry.b[:, index.codes()[0, 0]]
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(bias, backend="eager")(edges, attr), bias(edges, attr))

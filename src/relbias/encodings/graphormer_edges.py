@@ -22,7 +22,7 @@ class GraphormerEdges(Encoding):
 
     The sums go from path to path, S(path) = S(path without its last edge) + e(x) W_l, once for each path that differs
     from the others in its edges' types, and b reads them: no edge is read twice for a pair, and nothing is made of the
-    size N x N x L.
+    size N x N x L. By features all paths differ, so that there are up to H numbers for each pair.
 
     Graphormer adds a number per distance, a table over `Hops`; give both in a mapping, as in the example.
 

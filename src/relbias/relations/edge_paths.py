@@ -86,6 +86,7 @@ class EdgePaths(GraphRelation):
     def code_space(self) -> tuple[Any, ...]:
         return self.columns, self.num_features, self.max_edges
 
+    @torch.compiler.disable  # what paths there are is only known from the values
     def of_graphs(self, graphs: GraphBatch) -> EdgePathsIndex:
         """The index of a batch of graphs.
 
@@ -112,7 +113,7 @@ class EdgePaths(GraphRelation):
         parents = torch.cat((first, numbers.index_select(0, before)))
         kinds = torch.cat((first, kinds.index_select(0, chosen)))
         forest = PathForest(parents, kinds, depths_of(parents, max(graphs.longest - 1, 0)), edges)
-        return self._index(numbers.view(last.shape), forest)
+        return self._sorted(numbers.view(last.shape), forest)
 
     def __call__(self, paths: Tensor, parents: Tensor, edges: Tensor) -> EdgePathsIndex:
         """The index of one call, from R paths of at most L edges of which each prolongs another.
@@ -149,8 +150,11 @@ class EdgePaths(GraphRelation):
             edges = edges.flatten(0, 1)
         parents = torch.nn.functional.pad(parents.flatten().long() + 1, (1, 0))
         edges, kinds = self._kinds(edges, parents[1:])
-        forest = PathForest(parents, torch.nn.functional.pad(kinds, (1, 0)), depths_of(parents, self.max_edges), edges)
-        return self._index(paths + 1, forest)
+        kinds = torch.nn.functional.pad(kinds, (1, 0))
+        forest = PathForest(parents, kinds, depths_of(parents, self.max_edges), edges)
+        # What is compiled or exported does not depend on values, such as how many paths there are of each length.
+        made = self._sorted if plain_numbers(paths.device) else self._index
+        return made(paths + 1, forest)
 
     def _kinds(self, edge_attr: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor]:
         """What is known of the edges of each of K kinds, (K, ...), and the kind of each edge, (E,), as `like` is."""
@@ -167,10 +171,11 @@ class EdgePaths(GraphRelation):
         # A type that no edge has stands for nothing, and any will do.
         return types.new_zeros(number, len(self.columns)).index_put((kinds,), types), kinds
 
+    def _sorted(self, numbers: Tensor, forest: PathForest) -> EdgePathsIndex:
+        forest, places = sorted_forest(forest, self.max_edges, merge=self.num_features is None)
+        return self._index(places.index_select(0, numbers.flatten()).view(numbers.shape), forest)
+
     def _index(self, numbers: Tensor, forest: PathForest) -> EdgePathsIndex:
-        if plain_numbers(numbers.device):
-            forest, places = sorted_forest(forest, self.max_edges, merge=self.num_features is None)
-            numbers = places.index_select(0, numbers.flatten()).view(numbers.shape)
         p = self.prefix_tokens
         numbers = torch.nn.functional.pad(numbers, (p, 0, p, 0)).int()
         return EdgePathsIndex(numbers, forest, self.code_space)

@@ -175,13 +175,12 @@ class GraphBatch:
         """(B, N, N) integers, in edges; -1 where there is no path or no node. Those in `pairs` where they are."""
         if "hops" in self.pairs:
             return self.padded(self.pairs["hops"], -1)
-        distances = shortest_paths(self.edge_index, self.num_nodes, self.graph_of_nodes)
-        # The last graphs may have no nodes, of which the batch says nothing.
-        return torch.nn.functional.pad(distances, (0, 0, 0, 0, 0, len(self.sizes) - len(distances)), value=-1)
+        return self._distances
 
     @cached_property
     def _distances(self) -> Tensor:
         distances = shortest_paths(self.edge_index, self.num_nodes, self.graph_of_nodes)
+        # The last graphs may have no nodes, of which the batch says nothing.
         return torch.nn.functional.pad(distances, (0, 0, 0, 0, 0, len(self.sizes) - len(distances)), value=-1)
 
     @cached_property
