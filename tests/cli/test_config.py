@@ -97,6 +97,20 @@ def test_another_class_path_replaces_its_mapping():
     assert config["model"]["init_args"]["network"]["init_args"] == {"in_features": 3}
 
 
+def test_another_network_keeps_the_options_that_it_has_too():
+    own = {
+        "class_path": "relbias.models.vision.VisionTransformer",
+        "init_args": {"dim": 8, "patch_size": 2, "depth": 3},
+    }
+    new = {"class_path": "relbias.models.graph_baseline.GIN", "init_args": {"depth": 2}}
+    base = {"model": {"init_args": {"network": own}}}
+    config = merge([("a", base), ("b", {"model": {"init_args": {"network": new}}})])
+    assert config["model"]["init_args"]["network"] == {**new, "init_args": {"dim": 8, "depth": 2}}
+    del new["init_args"]
+    config = merge([("a", base), ("b", {"model": {"init_args": {"network": new}}})])
+    assert config["model"]["init_args"]["network"]["init_args"] == {"dim": 8, "depth": 3}
+
+
 def callbacks(*values):
     argv = [word for value in values for word in ("--trainer.callbacks", value)]
     return merged(*argv)["trainer"]["callbacks"]

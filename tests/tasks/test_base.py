@@ -67,6 +67,13 @@ def test_the_rate_changes_after_every_step():
     assert task.rates == pytest.approx([0.1 * warmup_cosine(step, 2, 8) for step in range(8)])
 
 
+def test_the_rate_can_fall_on_a_line():
+    task = _fit(_Regression(lr=0.1, warmup_epochs=0.5, decay="linear"), max_epochs=2)
+    assert task.rates == pytest.approx([0.05, 0.1, 0.1, 0.1 * 5 / 6, 0.1 * 4 / 6, 0.05, 0.1 * 2 / 6, 0.1 / 6])
+    with pytest.raises(ValueError, match="decay is 'step', expected one of cosine, linear"):
+        Task(decay="step")
+
+
 def test_accumulated_batches_are_one_step():
     task = _fit(_Regression(lr=0.1, warmup_epochs=1), max_epochs=2, accumulate_grad_batches=2)
     assert task.rates[::2] == pytest.approx([0.1 * warmup_cosine(step, 2, 4) for step in range(4)])

@@ -4,25 +4,28 @@ This happens before jsonargparse sees anything: it would take an encoding given 
 relations to encodings, or merge two encodings into a third, without a word.
 """
 
+import inspect
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
-from relbias.cli.keys import check_keys
+from relbias.cli.keys import check_keys, find_class
 
 Source: TypeAlias = tuple[str, dict[str, Any]]
 """What to call a mapping in a message, a name or path or option, and the mapping."""
 ENCODING = ("model", "init_args", "encoding")
+NETWORK = ("model", "init_args", "network")
 CALLBACKS = ("trainer", "callbacks")
 
 
 def merge(sources: Sequence[Source]) -> dict[str, Any]:
     """Merges mappings from left to right and checks the keys after each.
 
-    Mappings are merged key by key and everything else is replaced, with three exceptions: a class_path that differs
-    replaces the mapping it stands in; ``model.init_args.encoding`` is replaced whole, whatever it was, and only a
-    mapping with nothing but init_args changes the options of an encoding given by class_path; ``trainer.callbacks``
-    add up: those of a class_path that is there take its place, others come behind, and null or [] removes all.
+    Mappings are merged key by key and everything else is replaced, with these exceptions: a class_path that differs
+    replaces the mapping it stands in, but of a network (``model.init_args.network``) the options stay that the new
+    class has too; ``model.init_args.encoding`` is replaced whole, whatever it was, and only a mapping with nothing but
+    init_args changes the options of an encoding given by class_path; ``trainer.callbacks`` add up: those of a
+    class_path that is there take its place, others come behind, and null or [] removes all.
 
     Args:
         sources: pairs of a label for messages and a mapping.
@@ -96,8 +99,18 @@ def _merged(old: Any, new: Any, path: tuple[str, ...]) -> Any:
     if not isinstance(new, dict):
         return new
     if not isinstance(old, dict) or old.get("class_path", ...) != new.get("class_path", old.get("class_path", ...)):
-        old = {}
+        old = _shared_options(old, new) if path == NETWORK else {}
     return {**old, **{key: _merged(old.get(key), value, (*path, str(key))) for key, value in new.items()}}
+
+
+def _shared_options(old: Any, new: dict[str, Any]) -> dict[str, Any]:
+    """The options of a network that the class of another one names too, such as its numbers of inputs and outputs."""
+    class_path = new.get("class_path")
+    options = old.get("init_args") if isinstance(old, dict) else None
+    if not isinstance(options, dict) or not isinstance(class_path, str) or "." not in class_path:
+        return {}
+    names = inspect.signature(find_class(class_path, ".".join(NETWORK))).parameters
+    return {"init_args": {name: value for name, value in options.items() if name in names}}
 
 
 def _callbacks(old: Any, new: Any) -> Any:

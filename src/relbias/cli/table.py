@@ -53,7 +53,10 @@ def main(argv: Sequence[str]) -> int:
         config = _complete(words)
         if all(config != other for other, _ in variants):
             variants.append((config, words))
-    rows = [[_run([*words, "--seed_everything", str(seed)]) for seed in range(int(seeds))] for _, words in variants]
+    network = _network(variants[0][0])
+    rows = [
+        [_run([*words, "--seed_everything", str(seed)], network) for seed in range(int(seeds))] for _, words in variants
+    ]
     table = render(rows, shlex.join(["relbias", "table", *argv]))
     print(table)
     insert(readme, resources.find(recipe).stem, table)
@@ -116,8 +119,16 @@ def _complete(argv: list[str]) -> dict[str, Any]:
     return experiment.dump()
 
 
-def _run(argv: list[str]) -> dict[str, Any]:
-    """What fit.json and test.json say of a run, and its encoding; trains and tests where they are missing."""
+def _network(config: dict[str, Any]) -> str:
+    """The class of a configuration's network, empty where it has none."""
+    return (config["model"]["init_args"].get("network") or {}).get("class_path", "")
+
+
+def _run(argv: list[str], network: str) -> dict[str, Any]:
+    """What fit.json and test.json say of a run, and its encoding; trains and tests where they are missing.
+
+    A run of another network than the one given is named after it.
+    """
     from relbias.cli import run_folder, train
 
     config = _complete(argv)
@@ -131,8 +142,10 @@ def _run(argv: list[str]) -> dict[str, Any]:
     if test is None or test["overrides"]:
         train.evaluate("test", [str(run_dir)])
         test = run_folder.read_json(run_dir / run_folder.TEST)
-    encoding = config["model"]["init_args"].get("encoding", "none")
-    return {**(run_folder.read_json(run_dir / run_folder.FIT) or {}), **(test or {}), "encoding": describe(encoding)}
+    name = describe(config["model"]["init_args"].get("encoding", "none"))
+    if _network(config) != network:
+        name = _network(config).rpartition(".")[2] + ("" if name == "none" else f", {name}")
+    return {**(run_folder.read_json(run_dir / run_folder.FIT) or {}), **(test or {}), "encoding": name}
 
 
 def _has_config(path: Path, config: dict[str, Any]) -> bool:
@@ -154,9 +167,13 @@ def describe(spec: Any) -> str:
     Example:
         >>> describe({"class_path": "relbias.encodings.Shaw", "init_args": {"max_distance": 3, "strength": None}})
         'shaw (max_distance=3)'
+        >>> describe({"hops": "table", "edge_types": "table"})
+        'table over hops, table over edge_types'
     """
     from relbias.cli.run_folder import label
 
+    if isinstance(spec, dict) and "class_path" not in spec:
+        return ", ".join(f"{describe(part)} over {key}" for key, part in spec.items()) or label(spec)
     options = spec.get("init_args", {}) if isinstance(spec, dict) and "class_path" in spec else {}
     given = ", ".join(f"{key}={value}" for key, value in options.items() if value not in (None, False))
     return f"{label(spec)} ({given})" if given else label(spec)

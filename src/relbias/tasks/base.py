@@ -1,7 +1,7 @@
 """The one base task: optimizer, weight decay groups and learning rate schedule."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -37,8 +37,31 @@ def warmup_cosine(step: int, warmup_steps: int, total_steps: int) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * (step - warmup_steps) / (total_steps - warmup_steps)))
 
 
+def warmup_linear(step: int, warmup_steps: int, total_steps: int) -> float:
+    """The factor of the learning rate at a step: linear from 1 / warmup_steps to 1, then linear to 0.
+
+    Args:
+        step: optimizer steps taken so far, from 0.
+        warmup_steps: length of the first part; 0 starts at the full rate.
+        total_steps: length of the whole training; the factor is 0 from there on.
+
+    Returns:
+        (step + 1) / warmup_steps in the warm-up, then (total - step) / (total - warmup).
+
+    Example:
+        >>> [round(warmup_linear(step, 2, 6), 3) for step in range(7)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    return max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+
+
+DECAYS = {"cosine": warmup_cosine, "linear": warmup_linear}
+
+
 class Task(LightningModule):
-    """Trains a network with AdamW, a linear warm-up and a cosine decay, counted in optimizer steps.
+    """Trains a network with AdamW, a linear warm-up and a decay of the rate, counted in optimizer steps.
 
     A subclass adds the network and the steps. Gradient clipping is an option of the Trainer.
 
@@ -48,9 +71,10 @@ class Task(LightningModule):
             dimension, and all parameters of encodings (tables and strengths) are not decayed, because a decayed table
             forgets the rare offsets first. Nor are those that a model of timm names in `no_weight_decay`.
         warmup_epochs: length of the warm-up in epochs, a fraction allowed; shorter trainings are all warm-up.
+        decay: of the rate after the warm-up: "cosine", see :func:`warmup_cosine`, or "linear", :func:`warmup_linear`.
 
     Raises:
-        ValueError: a negative argument, or a training without an end.
+        ValueError: a negative argument, another decay, or a training without an end.
 
     Example:
         >>> Task(lr=1e-3).weight_decay
@@ -68,14 +92,23 @@ class Task(LightningModule):
     extrapolation_metrics: ClassVar[tuple[str, ...] | None] = None
     """The numbers of the test that are drawn there, without "test/"; None for all."""
 
-    def __init__(self, lr: float = 1e-3, weight_decay: float = 0.05, warmup_epochs: float = 5.0) -> None:
+    def __init__(
+        self,
+        lr: float = 1e-3,
+        weight_decay: float = 0.05,
+        warmup_epochs: float = 5.0,
+        decay: Literal["cosine", "linear"] = "cosine",
+    ) -> None:
         super().__init__()
         for name, value in (("lr", lr), ("weight_decay", weight_decay), ("warmup_epochs", warmup_epochs)):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} is {value}, expected a finite number of at least 0")
         self.lr = lr
         self.weight_decay = weight_decay
+        if decay not in DECAYS:
+            raise ValueError(f"decay is {decay!r}, expected one of {', '.join(DECAYS)}")
         self.warmup_epochs = warmup_epochs
+        self.decay = decay
 
     def check_batch(self, batch: Any) -> None:
         """Called with one batch before a training, in evaluation mode and without gradients; here it takes any.
@@ -152,7 +185,7 @@ class Task(LightningModule):
             self._groups = self.parameter_groups()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """AdamW over :meth:`parameter_groups` with :func:`warmup_cosine`, stepped after every optimizer step."""
+        """AdamW over :meth:`parameter_groups` with the warm-up and the decay, stepped after every optimizer step."""
         total = self.trainer.estimated_stepping_batches
         if not math.isfinite(total):
             raise ValueError("the training has no end; give trainer.max_epochs or trainer.max_steps")
@@ -160,7 +193,8 @@ class Task(LightningModule):
         per_epoch = math.ceil(self.trainer.num_training_batches / self.trainer.accumulate_grad_batches)
         warmup = min(round(self.warmup_epochs * per_epoch), int(total))
         optimizer = torch.optim.AdamW(self._groups, lr=self.lr)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, warmup, int(total)))
+        factor = DECAYS[self.decay]
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step, warmup, int(total)))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_train_start(self) -> None:

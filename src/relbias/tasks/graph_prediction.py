@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,7 @@ class GraphPrediction(Task):
         lr: the highest learning rate.
         weight_decay: see :class:`~relbias.tasks.base.Task`.
         warmup_epochs: see :class:`~relbias.tasks.base.Task`.
+        decay: see :class:`~relbias.tasks.base.Task`.
 
     Raises:
         ValueError: see :class:`~relbias.tasks.base.Task`.
@@ -65,8 +66,9 @@ class GraphPrediction(Task):
         lr: float = 1e-3,
         weight_decay: float = 0.05,
         warmup_epochs: float = 5.0,
+        decay: Literal["cosine", "linear"] = "cosine",
     ) -> None:
-        super().__init__(lr=lr, weight_decay=weight_decay, warmup_epochs=warmup_epochs)
+        super().__init__(lr=lr, weight_decay=weight_decay, warmup_epochs=warmup_epochs, decay=decay)
         self.network = network(encoding)
         self.kind: Kind | None = None
         self.register_buffer("target_mean", torch.zeros(1))
