@@ -11,8 +11,11 @@ def test_overlays_name_the_encodings_of_the_registry(name):
     from relbias.cli.arguments import read
 
     encoding = read(name)["model"]["init_args"]["encoding"]
-    assert name == f"encoding/{encoding}"
-    assert encoding in list_encodings()
+    if isinstance(encoding, dict):  # of several relations: the file is named after them
+        assert name == f"encoding/{'_'.join(encoding)}"
+    else:
+        assert name == f"encoding/{encoding}"
+    assert set(encoding.values() if isinstance(encoding, dict) else [encoding]) <= set(list_encodings())
 
 
 def test_names_take_wildcards():
