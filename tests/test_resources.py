@@ -9,17 +9,19 @@ from relbias import resources
 def test_overlays_name_the_encodings_of_the_registry(name):
     from relbias import list_encodings
     from relbias.cli.arguments import read
+    from relbias.cli.run_folder import label
 
     encoding = read(name)["model"]["init_args"]["encoding"]
-    if isinstance(encoding, dict):  # of several relations: the file is named after them
-        assert name == f"encoding/{'_'.join(encoding)}"
-    else:
-        assert name == f"encoding/{encoding}"
-    assert set(encoding.values() if isinstance(encoding, dict) else [encoding]) <= set(list_encodings())
+    if isinstance(encoding, str) or "class_path" in encoding:
+        encoding = {label(encoding): encoding}
+    assert name == f"encoding/{'_'.join(encoding)}"  # of several relations: the file is named after them
+    assert {label(part) for part in encoding.values()} <= set(list_encodings())
 
 
 def test_names_take_wildcards():
-    assert resources.names("configs", "*rope*") == ["encoding/rope", "encoding/rope_axial", "encoding/rope_mixed"]
+    assert resources.names("configs", "*rope*") == [
+        f"encoding/{name}" for name in ("rope", "rope_axial", "rope_mixed", "rope_ntk", "rope_yarn")
+    ]
     assert resources.names("configs", "nothing") == []
 
 
