@@ -6,11 +6,13 @@ import pytest
 import torch
 from tests.plugins.pyg.gps import GPS, batch_of_traps, call, make
 from tests.plugins.pyg.graphs import random_graph, traps
+from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GPSConv
 from torch_geometric.utils import to_dense_batch
 
 import relbias as rb
+from relbias.plugins.binding import bound
 from relbias.plugins.pyg import attach, detach, graph_batch
 
 ENCODINGS = ["table", "grpe", {"hops": "table", "walks": "feature_mlp", "resistance": "feature_mlp"}]
@@ -115,6 +117,17 @@ def test_the_order_of_nodes_does_not_matter(encoding):
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     other = Data(x=data.x[order], edge_index=order.argsort()[data.edge_index], edge_attr=data.edge_attr)
     torch.testing.assert_close(call(model, other), call(model, data)[order], rtol=0, atol=1e-6)
+
+
+def test_kinds_of_indices_of_pyg():
+    model, data = attached(), batch_of_traps()
+    expected = call(model, data)
+    data.edge_index = EdgeIndex(data.edge_index, sparse_size=(45, 45))
+    data.batch = Index(data.batch)
+    graphs = []
+    model.convs[0].attn.encoding.register_forward_pre_hook(lambda module, args: graphs.append(bound().graphs))
+    assert torch.equal(call(model, data), expected)
+    assert type(graphs[0].edge_index) is type(graphs[0].batch) is torch.Tensor
 
 
 def test_edges_are_followed_from_first_to_second():

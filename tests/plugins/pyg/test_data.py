@@ -129,6 +129,14 @@ def test_refuses_what_is_no_graph_of_one_kind(function):
         assert "\n" not in str(caught.value)
 
 
+def test_nan_is_found_in_columns_that_lie_apart():
+    data = random_graph(6, 8, 1)
+    data.x = torch.zeros(4, 6).T
+    data.x[3, 2] = float("nan")
+    with pytest.raises(ValueError, match=r"^x has NaN in 1 of 6 rows"):
+        graph_batch(data)
+
+
 @pytest.mark.parametrize("name", ["x", "edge_attr", "pos"])
 def test_refuses_nan(name):
     data = random_graph(6, 8, 1)

@@ -115,8 +115,8 @@ def edges_of(data: Data, taker: str | None = None) -> GraphBatch:
     nodes = data.num_nodes
     if nodes is None:
         raise ValueError("the graph does not say how many nodes it has; set its num_nodes")
-    batch = _plain(data.batch) if is_batched(data) else None
-    return GraphBatch(_plain(data.edge_index), nodes, batch, data.num_graphs if isinstance(data, Batch) else None)
+    batch = plain_index(data.batch) if is_batched(data) else None
+    return GraphBatch(plain_index(data.edge_index), nodes, batch, data.num_graphs if isinstance(data, Batch) else None)
 
 
 def check_graph(data: Any, taker: str | None = None) -> None:
@@ -149,8 +149,12 @@ def is_batched(data: Data) -> bool:
     return isinstance(data, Batch) or data.batch is not None
 
 
-def _plain(index: Any) -> Tensor:
-    """PyG's kinds of tensors of indices as plain ones."""
+def plain_index(index: Any) -> Tensor:
+    """PyG's kinds of tensors of indices as plain ones.
+
+    Args:
+        index: a tensor, an EdgeIndex or an Index.
+    """
     return index.as_tensor() if isinstance(index, EdgeIndex | Index) else index
 
 
@@ -169,8 +173,8 @@ def _check_values(name: str, values: Any, expected: int) -> None:
         return
     if values.ndim == 0 or len(values) != expected:
         raise ValueError(f"{name} must have a row for each of {expected}, got shape {tuple(values.shape)}")
-    if can_check_values(values) and bool(values.isnan().any()):
-        rows = int(values.isnan().view(expected, -1).any(dim=1).sum())
+    if can_check_values(values) and values.layout is torch.strided and bool(values.isnan().any()):
+        rows = int(values.isnan().reshape(expected, -1).any(dim=1).sum())
         raise ValueError(f"{name} has NaN in {rows} of {expected} rows; fill them, or leave those graphs out")
 
 

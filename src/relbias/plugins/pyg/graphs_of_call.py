@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from relbias.plugins.binding import bound, rebind
+from relbias.plugins.pyg.data import plain_index
 from relbias.relations import GraphBatch, GraphRelation, Index
 
 
@@ -40,7 +41,8 @@ class GraphsOfCall:
         edge_attr: Tensor | None = None,
         pos: Tensor | None = None,
     ) -> None:
-        self.graphs = GraphBatch(edge_index, num_nodes, batch, edge_attr=edge_attr, pos=pos)
+        batch = None if batch is None else plain_index(batch)
+        self.graphs = GraphBatch(plain_index(edge_index), num_nodes, batch, edge_attr=edge_attr, pos=pos)
         self._given = num_nodes, edge_index, batch, edge_attr, pos
         self._state = _state(self._given)
         self._indices: dict[GraphRelation, Index] = {}
