@@ -9,6 +9,7 @@ from relbias.models import GraphTransformer, TransformerBlock
 from relbias.relations import shortest_paths
 
 SMALL = {"num_outputs": 3, "dim": 16, "depth": 2, "num_heads": 2}
+PATHS = {"hops": "table", "edges": "graphormer_edges"}
 READOUTS = ["token", "mean", "sum", "nodes"]
 
 
@@ -73,7 +74,7 @@ def test_the_order_of_nodes_does_not_matter(readout):
 
 
 MIXTURES = ["none", "table", "grpe", {"hops": "table", "edge_types": "table"}, {"walks": "feature_mlp"}]
-MIXTURES += [{"hops": "table", "edges": "graphormer_edges"}]
+MIXTURES += [PATHS]
 MIXTURES += [{"hops": "grpe", "resistance": "feature_mlp", "distances": "gaussian_3d", "edge_types": "grpe"}]
 
 
@@ -178,11 +179,8 @@ def test_runs_in_half_precision():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "encoding", [{"hops": "table", "edges": "graphormer_edges"}, {"walks": "feature_mlp"}], ids=str
-)
-def test_runs_compiled(encoding):
-    model = make(encoding, max_degree=2, edge_types=3).float()
+def test_runs_compiled():
+    model = make(PATHS, max_degree=2, edge_types=3, depth=1).float()
     compiled = torch.compile(model, backend="aot_eager")
     for data in (collate(GRAPHS), collate(GRAPHS[:2], seed=1)):
         out = model(*data)
@@ -226,3 +224,80 @@ def test_norm_after_the_sum():
 def test_refuses(encoding, options, message):
     with pytest.raises(ValueError, match=message):
         GraphTransformer(encoding, **{"node_types": 5, **SMALL, **options})
+
+
+def test_types_of_edges_in_any_form():
+    model, (x, edges, types, batch) = make(PATHS, edge_types=3), collate(GRAPHS)
+    out = model(x, edges, types, batch)
+    for given in (types[:, None], types.int(), types.double(), types[:, None].float()):
+        torch.testing.assert_close(model(x, edges, given, batch), out, rtol=0, atol=0)
+    assert not torch.allclose(model(x, edges, (types + 1) % 3, batch), out)
+
+
+def test_several_types_and_features_of_edges():
+    x, edges, types, batch = collate(GRAPHS)
+    both = torch.stack((types, types % 2), dim=1)
+    model = make(PATHS, edge_types=[3, 2])
+    for changed in (torch.stack((types, 1 - types % 2), dim=1), torch.stack(((types + 1) % 3, types % 2), dim=1)):
+        assert not torch.allclose(model(x, edges, changed, batch), model(x, edges, both, batch))
+    # A number of types for each column, one-hot, is the same as features of edges but for the mean over columns.
+    numbers, embeddings = make(PATHS, edge_features=5), "blocks.{}.attention.encoding.encodings.edges.embeddings"
+    state = model.state_dict()
+    for block in range(2):
+        state[embeddings.format(block)] = state[embeddings.format(block)] / 2
+    numbers.load_state_dict(state)
+    one_hot = torch.cat((F.one_hot(types, 3), F.one_hot(types % 2, 2)), dim=1).float()
+    torch.testing.assert_close(numbers(x, edges, one_hot, batch), model(x, edges, both, batch), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("encoding", [PATHS, {"edge_types": "table"}], ids=str)
+def test_edges_of_one_kind_need_no_attributes(encoding):
+    x, edges, types, batch = collate(GRAPHS)
+    model = make(encoding)
+    out = model(x, edges, None, batch)
+    torch.testing.assert_close(model(x, edges, torch.zeros_like(types), batch), out)
+    for graphs in ([GRAPHS[2]], [GRAPHS[2], GRAPHS[2]]):  # no edges at all
+        assert model(*collate(graphs)).isfinite().all()
+
+
+def test_attributes_of_edges_that_nobody_reads_are_left_alone():
+    x, edges, types, batch = collate(GRAPHS)
+    for options in ({}, {"edge_types": 2}, {"edge_features": 7}):
+        model = make(**options)
+        torch.testing.assert_close(model(x, edges, types * torch.nan, batch), model(x, edges, None, batch))
+
+
+@pytest.mark.parametrize("encoding", [PATHS, {"edge_types": "table"}], ids=str)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda types: types + 1, "edge_attr holds 3, expected categories from 0 to 2; give edge_types=4 or more"),
+        (lambda types: types - 0.5, "edge_attr holds .*; for real numbers give edge_features instead of edge_types"),
+        (lambda types: types * torch.nan, "edge_attr holds nan"),
+        (lambda types: types[1:], "edge_attr has 14 rows for 15 edges; give one for each"),
+        (lambda types: types[:, None].expand(-1, 2), "edge_attr must have shape .* give edge_types a number"),
+        (lambda types: None, "the graphs have no edge_attr, expected edges of 3 types"),
+    ],
+)
+def test_says_what_is_wrong_with_edges(encoding, change, message):
+    model, (x, edges, types, batch) = make(encoding, edge_types=3), collate(GRAPHS)
+    with pytest.raises(ValueError, match=message) as caught:
+        model(x, edges, change(types), batch)
+    assert "\n" not in str(caught.value)
+
+
+def test_says_what_else_is_wrong():
+    x, edges, types, batch = collate(GRAPHS)
+    model = make(PATHS, edge_features=1)
+    with pytest.raises(ValueError, match="edge_attr holds nan in row 0, column 0; fill in or leave out"):
+        model(x, edges, torch.full((len(types),), torch.nan), batch)
+    with pytest.raises(ValueError, match="no edge_attr"):
+        model(x, edges, None, batch)
+    with pytest.raises(ValueError, match="give edge_types, not edge_features"):
+        make({"edge_types": "table"}, edge_features=1)
+    with pytest.raises(ValueError, match="the graphs have no pos"):
+        make({"distances": "gaussian_3d"})(x, edges, None, batch)
+    with pytest.raises(ValueError, match="without x the number of nodes is unknown; pass batch"):
+        make(node_types=None)(None, edges)
+    with pytest.raises(ValueError, match=r"x must have shape \(n,\) or \(n, 1\)"):
+        make()(x[:, None, None], edges, None, batch)
