@@ -1,5 +1,8 @@
 """The task over graphs: losses, units, missing labels, nodes, and what does not fit."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -148,6 +151,38 @@ def test_no_label_with_both_values_gives_nan():
     assert metric.compute().isnan()
 
 
+def test_the_evaluator_of_ogb_is_given_what_it_takes(monkeypatch):
+    class Evaluator:
+        """The mean of what was given, in the form of ogb's."""
+
+        eval_metric = "rocauc"
+
+        def __init__(self, name):
+            assert name == "ogbg-own"
+
+        def eval(self, given):
+            assert given["y_true"].shape == given["y_pred"].shape == (24, 3)
+            known = ~np.isnan(given["y_true"])
+            return {"rocauc": roc_auc_score(given["y_true"][known], given["y_pred"][known])}
+
+    monkeypatch.setitem(sys.modules, "ogb", types.ModuleType("ogb"))
+    monkeypatch.setitem(sys.modules, "ogb.graphproppred", types.SimpleNamespace(Evaluator=Evaluator))
+    data = GraphData(lambda: Rings(labels, 240), batch_size=7)
+    task = GraphPrediction(lambda encoding: Count(3), "none", evaluator="ogbg-own")
+    data.adapt_to(task)
+    data.setup()
+    outputs, y = outputs_and_targets(data, task)
+    known = ~y.isnan()
+    assert results(data, task)["test/ogb_rocauc"] == pytest.approx(roc_auc_score(y[known], outputs[known]))
+
+
+def test_an_evaluator_needs_ogb(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    monkeypatch.delitem(sys.modules, "ogb.graphproppred", raising=False)
+    with pytest.raises(ValueError, match=r"is not installed; run: pip install ogb"):
+        GraphPrediction(lambda encoding: Count(), "none", evaluator="ogbg-molhiv")
+
+
 def citations():
     torch.manual_seed(0)
     part = torch.randint(3, (40,))
@@ -197,6 +232,20 @@ def test_a_network_with_other_outputs_is_refused():
     nodes = GraphData(citations)
     with pytest.raises(ValueError, match=r"expected \(40, 2\).*readout nodes"):
         task_of(nodes, Count(2)).check_batch(next(iter(nodes.val_dataloader())))
+
+
+def test_a_category_beyond_the_batch_that_is_tried_is_refused():
+    graphs = [ring(4, sizes(0, i)) for i in range(30)]
+    data = GraphData(lambda: graphs, batch_size=2)
+    data.setup()
+    rare = data.parts["train"].positions[0]
+    graphs[rare].x = graphs[rare].x + 5
+    data = GraphData(lambda: graphs, batch_size=2)
+    network = nn.Embedding(4, 1)
+    network.forward = lambda x, batch: global_add_pool(nn.Embedding.forward(network, x[:, 0]), batch)
+    task = task_of(data, network)
+    with pytest.raises(IndexError):
+        task.check_batch(next(iter(data.val_dataloader())))
 
 
 def test_data_that_does_not_say_what_is_predicted_is_refused():

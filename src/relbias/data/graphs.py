@@ -9,14 +9,13 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import Dataset as Samples
 from torch.utils.data import Sampler
 
 from relbias._extras import extra
 from relbias.data.buckets import BucketOrder
+from relbias.data.graph_parts import Graphs, extremes
 from relbias.data.graph_splits import by_folds, by_names, by_shares, class_of, shuffled_by_class
 from relbias.data.targets import KINDS, Kind, as_targets, check_finite, gather, is_per_node, kind_of
-from relbias.plugins.pyg.buckets import graph_sizes
 from relbias.relations.base import check_size
 
 with extra("graph"):
@@ -112,6 +111,7 @@ class GraphData(LightningDataModule):
         self.num_workers = num_workers
         self.parts: dict[str, Graphs] | None = None
         self._task: Any = None
+        self._extremes: Any = None
 
     @property
     def name(self) -> str:
@@ -138,7 +138,8 @@ class GraphData(LightningDataModule):
         """Remembers a task, which is told the kind of problem as soon as it is known.
 
         Args:
-            task: with the method `adapt(kind, num_outputs, mean, std)`, such as `relbias.tasks.GraphPrediction`.
+            task: with the method `adapt(kind, num_outputs, mean, std)`, such as `relbias.tasks.GraphPrediction`; its
+                attribute `extremes` becomes a batch that has the least and the greatest category of all graphs.
         """
         self._task = task
         self._tell()
@@ -146,6 +147,7 @@ class GraphData(LightningDataModule):
     def _tell(self) -> None:
         if self.kind is not None and self.num_outputs is not None and hasattr(self._task, "adapt"):
             self._task.adapt(self.kind, self.num_outputs, self.target_mean, self.target_std)
+            self._task.extremes = self._extremes
 
     def prepare_data(self) -> None:
         """Makes the data set where it has a folder, so that one process alone fetches it."""
@@ -182,6 +184,7 @@ class GraphData(LightningDataModule):
         else:
             parts = [Graphs(sources[0], chosen) for chosen in self._split(sources[0])]
         self._look(parts)
+        self._extremes = extremes(sources)
         self.parts = dict(zip(PARTS, parts, strict=True))
         self._tell()
 
@@ -288,46 +291,3 @@ class GraphData(LightningDataModule):
     def _loader(self, part: Graphs, sampler: Sampler | None = None) -> DataLoader:
         graphs: Any = part
         return DataLoader(dataset=graphs, batch_size=self.batch_size, sampler=sampler, num_workers=self.num_workers)
-
-
-class Graphs(Samples):
-    """Some of the graphs of a data set, all of them with x.
-
-    Args:
-        graphs: the data set.
-        positions: those that belong to this part.
-        mask: (V,) bool, the nodes of its graph that do; it becomes the attribute `mask` of the graph. None for all.
-    """
-
-    def __init__(self, graphs: Any, positions: Sequence[int], mask: Tensor | None = None) -> None:
-        self.graphs = graphs
-        self.positions = positions
-        self.mask = mask
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def __getitem__(self, index: int) -> Data:
-        graph = self.graphs[self.positions[index]]
-        if graph.x is None or self.mask is not None:
-            graph = graph.clone() if isinstance(self.graphs, list) else graph  # what is kept stays as it is
-        if graph.x is None:
-            graph.x = torch.zeros(graph.num_nodes, 1, dtype=torch.int64)
-        if self.mask is not None:
-            graph.mask = self.mask
-        return graph
-
-    def sizes(self) -> list[int]:
-        """The number of nodes of each graph."""
-        every = graph_sizes(self.graphs)
-        return [every[position] for position in self.positions]
-
-    def targets(self) -> Tensor:
-        """The targets y of this part, (R,) or (R, T)."""
-        y, rows = gather(self.graphs, "y")  # ty: ignore[not-iterable]
-        if self.mask is not None:
-            return y[self.mask]
-        if len(self.positions) == len(self.graphs):
-            return y
-        each = y.split(rows.tolist())
-        return torch.cat([each[position] for position in self.positions])

@@ -50,3 +50,51 @@ class LabelScores(Metric):
             if 0 < labels.sum() < len(labels):
                 scores.append(self.score(outputs[known, column].sigmoid(), labels))
         return torch.stack(scores).mean() if scores else torch.tensor(torch.nan, device=outputs.device)
+
+
+class OGBScore(Metric):
+    """The score of ogb's own evaluator of one of its data sets of graphs (https://ogb.stanford.edu).
+
+    Args:
+        name: of the data set, such as "ogbg-molhiv".
+
+    Attributes:
+        metric: what ogb calls its score, such as "rocauc".
+
+    Raises:
+        ValueError: ogb is not installed, or has no such data set.
+    """
+
+    full_state_update = False
+    outputs: Any
+    targets: Any
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        try:
+            from ogb.graphproppred import Evaluator
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"evaluator is {name!r}, and {error.name} is not installed; run: pip install ogb"
+            ) from None
+        try:
+            self.evaluator = Evaluator(name)
+        except ValueError as error:
+            raise ValueError(f"ogb has no evaluator of {name!r}: {' '.join(str(error).split())[:200]}") from None
+        self.metric: str = self.evaluator.eval_metric
+        self.add_state("outputs", default=[], dist_reduce_fx="cat")
+        self.add_state("targets", default=[], dist_reduce_fx="cat")
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Adds what was predicted and what is true, (R,) or (R, T): numbers, classes or logits; targets may be NaN."""
+        self.outputs.append(outputs)
+        self.targets.append(targets)
+
+    def compute(self) -> Tensor:
+        """The score."""
+        outputs, targets = (
+            (values[:, None] if values.ndim == 1 else values).cpu().numpy()
+            for values in (dim_zero_cat(self.outputs).float(), dim_zero_cat(self.targets))
+        )
+        score = self.evaluator.eval({"y_true": targets, "y_pred": outputs})[self.metric]
+        return torch.tensor(float(score))

@@ -15,7 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from relbias.data.targets import Kind, as_targets
 from relbias.encodings import EncodingSpec
 from relbias.tasks.base import Task
-from relbias.tasks.graph_metrics import LabelScores
+from relbias.tasks.graph_metrics import LabelScores, OGBScore
 
 INPUTS = ("x", "edge_index", "edge_attr", "batch", "pos", "hops", "last_edges", "walks", "resistance")
 """What a network is given of a batch, where the batch has it and the network's forward takes it."""
@@ -43,9 +43,11 @@ class GraphPrediction(Task):
         weight_decay: see :class:`~relbias.tasks.base.Task`.
         warmup_epochs: see :class:`~relbias.tasks.base.Task`.
         decay: see :class:`~relbias.tasks.base.Task`.
+        evaluator: the name of a data set of ogb, such as "ogbg-molhiv", by whose evaluator the test is scored too, as
+            test/ogb_rocauc and the like; it needs the package ogb.
 
     Raises:
-        ValueError: see :class:`~relbias.tasks.base.Task`.
+        ValueError: see :class:`~relbias.tasks.base.Task`; or an evaluator that ogb does not have, or ogb is missing.
 
     Example:
         >>> from relbias.models import graph_baseline
@@ -67,10 +69,13 @@ class GraphPrediction(Task):
         weight_decay: float = 0.05,
         warmup_epochs: float = 5.0,
         decay: Literal["cosine", "linear"] = "cosine",
+        evaluator: str | None = None,
     ) -> None:
         super().__init__(lr=lr, weight_decay=weight_decay, warmup_epochs=warmup_epochs, decay=decay)
+        self.evaluator = None if evaluator is None else OGBScore(evaluator)
         self.network = network(encoding)
         self.kind: Kind | None = None
+        self.extremes: Any = None
         self.register_buffer("target_mean", torch.zeros(1))
         self.register_buffer("target_std", torch.ones(1))
 
@@ -112,11 +117,17 @@ class GraphPrediction(Task):
         return self.network(**{name: value for name, value in given.items() if takes_any or name in parameters})
 
     def check_batch(self, batch: Any) -> None:
-        """Raises ValueError where the data does not say what is predicted, or the network has other outputs."""
+        """Raises ValueError where the data does not say what is predicted, or it does not fit the network.
+
+        The network is given `extremes` too, where a data module has set that: a batch with the least and the greatest
+        category of all graphs, for which a device that is not the processor would not say what is wrong.
+        """
         if self.kind is None:
             raise ValueError("the data does not say what is predicted; give relbias.data.GraphData, or call adapt()")
         targets = as_targets(batch.y, self.kind)
         outputs = self(batch)
+        if self.extremes is not None:
+            self(self.extremes)
         expected = (len(targets), self.num_outputs)
         if outputs.shape != expected:
             what = "nodes" if len(targets) == batch.num_nodes != batch.num_graphs else "graphs"
@@ -144,7 +155,13 @@ class GraphPrediction(Task):
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Collects the metrics."""
-        self._collect("test", self.test_metrics, *self._pairs(batch))
+        outputs, targets = self._pairs(batch)
+        self._collect("test", self.test_metrics, outputs, targets)
+        if self.evaluator is not None:
+            given = self._own_unit(outputs) if self.kind == "regression" else outputs
+            self.evaluator.update(given.argmax(dim=-1) if self.kind == "multiclass" else given, targets)
+            name = f"test/ogb_{self.evaluator.metric}"
+            self.log(name, self.evaluator, on_step=False, on_epoch=True, batch_size=len(targets))
 
     def predict_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         """Columns (R,): target and prediction in the targets' unit; or label, prediction and probability.
