@@ -90,7 +90,7 @@ def test_the_table_has_a_row_of_message_passing(tmp_path, monkeypatch):
     words = ["table", "own.yaml", "--seeds", "1", "-c", "network/gin"]
     assert cli.main([*words, "--data", DATA, *SMALL, *QUIET, "-c", "trainer/smoke"]) == 0
     lines = [line for line in (tmp_path / "README.md").read_text().splitlines() if line.startswith("| ")]
-    assert [line.split("|")[1].strip() for line in lines] == ["encoding", "table", "GIN"]
+    assert [line.split("|")[1].strip() for line in lines] == ["encoding", "table (strength=100.0)", "GIN"]
     assert lines[0].startswith("| encoding | mae | rmse | parameters |")
 
 
