@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -53,8 +54,8 @@ class GraphTransformer(nn.Module):
         dropout: the probability of dropping an attention weight, and a number of the nodes' tokens and of each branch's
             output.
         norm: "pre", with a norm after the last block, or "post"; see `TransformerBlock`.
-        readout: what the outputs are made from: a graph "token" that attends with the nodes, the "mean" or "sum" of the
-            nodes, or "nodes" for outputs of each node.
+        readout: what the outputs are made from: a graph "token" that attends with the nodes, the "mean" of the nodes,
+            their "sum" divided by the root of `dim`, or "nodes" for outputs of each node.
         max_degree: the largest in- and out-degree with an embedding of its own, added to a node's token; None for no
             degrees.
         max_hops: the largest distance with a code of its own, in edges; see `Hops`. All pairs with the graph token
@@ -252,4 +253,7 @@ class GraphTransformer(nn.Module):
         if self.readout == "nodes":
             return tokens[graphs.graph_of_nodes, graphs.places]
         total = tokens.masked_fill(graphs.padding[..., None], 0.0).sum(dim=1)
-        return total if self.readout == "sum" else total / graphs.sizes.clamp(min=1)[:, None]
+        if self.readout == "sum":
+            # Else the outputs of large graphs begin, and move with each step of the optimizer, many units away.
+            return total / math.sqrt(total.shape[-1])
+        return total / graphs.sizes.clamp(min=1)[:, None]
