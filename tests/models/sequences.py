@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.encodings.every import DIM, HEADS, all_made
+from tests.encodings.every import DIM, HEADS, VARIANTS, all_made
 
 from relbias.models import LanguageModel
 from relbias.relations import Sequence
@@ -17,9 +17,15 @@ ALL = [
 ]
 
 
-def every_encoding(without: tuple[str, ...] = ()) -> Any:
-    """Parametrises a test with `made`."""
-    return pytest.mark.parametrize("made", [made for made in ALL if made.name not in without], ids=str)
+def every_encoding(without: tuple[str, ...] = (), variants: bool = False) -> Any:
+    """Parametrises a test with `made`, each encoding once or also with other options."""
+    some = ALL if variants else [made for made in ALL if made.name not in VARIANTS or is_plain(made)]
+    return pytest.mark.parametrize("made", [made for made in some if made.name not in without], ids=str)
+
+
+def is_plain(made: Any) -> bool:
+    """Whether it has none of the options of a variant."""
+    return not any(made.options.items() >= options.items() for options in VARIANTS[made.name])
 
 
 def language_model(made: Any = None, **options: Any) -> LanguageModel:

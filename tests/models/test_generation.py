@@ -30,17 +30,15 @@ def steps(model, tokens, prompt, padding=None):
     return torch.cat(outs, dim=1)
 
 
-@pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@every_encoding(without=NO_CACHE)
+@pytest.mark.parametrize(("dtype", "window"), [(torch.float64, None), (torch.float64, 4), (torch.float32, None)])
+@every_encoding(without=NO_CACHE, variants=True)
 def test_steps_equal_the_whole_forward(made, dtype, window):
     model, tokens = language_model(made, window=window).to(dtype), random_tokens()
     tolerance = TOLERANCE[dtype]
     with torch.no_grad():
         full = model(tokens)
         scale = full.abs().max().item()
-        for prompt in (1, 5):
-            torch.testing.assert_close(steps(model, tokens, prompt), full, rtol=0, atol=tolerance * scale)
+        torch.testing.assert_close(steps(model, tokens, 3), full, rtol=0, atol=tolerance * scale)
 
 
 @every_encoding(without=NO_CACHE)
@@ -127,19 +125,19 @@ def encoder_decoder(encoding="t5", **options):
 
 @every_encoding(without=NO_CACHE)
 def test_an_encoder_decoder_generates_the_likeliest_tokens(made):
-    model, source = encoder_decoder(made.encoding()), random_tokens(length=7, seed=2)
+    model, source = encoder_decoder(made.encoding(), depth=1), random_tokens(length=7, seed=2)
     padding = torch.arange(7) >= torch.tensor([7, 4])[:, None]
     tokens = torch.zeros(2, 1, dtype=torch.long)
-    out = generate(model, tokens, 6, source=source, source_padding_mask=padding)
+    out = generate(model, tokens, 4, source=source, source_padding_mask=padding)
     with torch.no_grad():
         caches, encoded = model.new_caches(), model.encode(source, padding)
-        for t in range(7):
+        for t in range(5):
             full = model(source, out[:, : t + 1], source_padding_mask=padding)
             step = model.decode(out[:, t : t + 1], encoded, source_padding_mask=padding, caches=caches)
             torch.testing.assert_close(step[:, 0], full[:, -1], rtol=0, atol=1e-10)
-            if t < 6:
+            if t < 4:
                 assert torch.equal(out[:, t + 1], full[:, -1].argmax(dim=-1))
-        alone = generate(model, tokens[1:], 6, source=source[1:, :4])
+        alone = generate(model, tokens[1:], 4, source=source[1:, :4])
     assert torch.equal(out[1], alone[0])
 
 

@@ -70,10 +70,10 @@ def test_every_encoding_trains(made):
 
 
 @pytest.mark.parametrize(("implementation", "window"), [("folded", None), ("blockwise", None), ("blockwise", 4)])
-@every_encoding()
+@every_encoding(variants=True)
 def test_no_leak_from_the_future(made, implementation, window):
     """Another token at t changes nothing before t, to the last bit, by any implementation that "auto" may pick."""
-    length = min(36, made.options.get("max_length", 36))
+    length = 24
     places = [1, length // 2, length - 1]
     model, tokens = language_model(made, window=window), random_tokens(1, length).repeat(len(places), 1)
     for block in model.blocks:
@@ -243,10 +243,9 @@ def test_bfloat16_autocast(encoding):
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("encoding", ["t5", "learned"])
-def test_compiles_as_one_graph(encoding):
+def test_compiles_as_one_graph():
     torch.manual_seed(0)
-    model, tokens = LanguageModel(encoding, num_tokens=NUM_TOKENS, max_length=16, depth=1).eval(), random_tokens()
+    model, tokens = LanguageModel("learned", num_tokens=NUM_TOKENS, max_length=16, depth=1).eval(), random_tokens()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         torch.testing.assert_close(compiled(tokens), model(tokens))
