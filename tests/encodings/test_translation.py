@@ -26,6 +26,14 @@ def test_every_encoding_is_among_the_tested():
     assert tested == set(names())
 
 
+def test_encodings_say_whether_offsets_alone_matter():
+    over_sequences = [made for made in all_made() if isinstance(made.relation, Sequence)]
+    assert {made.name for made in over_sequences if not made.encoding().offsets_only} == set(DEPENDS_ON_PLACE)
+    mixed = rb.create_encoding({"far": "alibi", "near": "fire"}, HEADS, 8)
+    assert not mixed.offsets_only
+    assert rb.create_encoding({"far": "alibi", "turn": "rope"}, HEADS, 8).offsets_only
+
+
 def rotates(made):
     return "rotation" in made.terms(made.encoding(), made.index(7), made.layer()).names
 

@@ -63,6 +63,8 @@ class Encoding(nn.Module, ABC):
     """Whether the paper's attention L2-normalises q and k first."""
     fixed_size: ClassVar[bool] = False
     """Whether the number of parameters depends on the relation's size, so that a larger grid needs `resize`."""
+    offsets_only: ClassVar[bool] = False
+    """Whether on a sequence only offsets matter, so that positions which are all shifted alike need not be given."""
     makes_keys: ClassVar[bool] = False
     """Whether it makes the keys itself, from the layer's input, so that attention to a context refuses it."""
 

@@ -58,6 +58,7 @@ class CoPE(Encoding):
     paper = "Golovneva et al. 2024, https://arxiv.org/abs/2405.18719"
     extrapolation = "clipped"
     relations = (Sequence,)
+    offsets_only = True
     makes_keys = True
 
     def __init__(

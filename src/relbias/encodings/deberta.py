@@ -95,6 +95,7 @@ class DeBERTa(Encoding):
     paper = "He et al. 2021, https://arxiv.org/abs/2006.03654"
     extrapolation = "clipped"
     relations = (Sequence,)
+    offsets_only = True
 
     def __init__(
         self,

@@ -48,6 +48,7 @@ class MusicTransformer(Encoding):
     paper = "Huang et al. 2019, https://arxiv.org/abs/1809.04281"
     extrapolation = "none"
     relations = (Sequence,)
+    offsets_only = True
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ class NoEncoding(Encoding):
     name = "none"
     formula = "no terms"
     paper = "Kazemnejad et al. 2023, https://arxiv.org/abs/2305.19466"
+    offsets_only = True
 
     def forward(self, index: Index, *, x: Tensor | None = None, attention: nn.Module | None = None) -> Terms:
         return Terms()

@@ -28,6 +28,7 @@ class OffsetBias(Encoding):
     """
 
     relations = (Sequence,)
+    offsets_only = True
 
     def __init__(
         self,

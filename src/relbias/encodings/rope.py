@@ -42,6 +42,7 @@ class RoPE(Encoding):
     formula = "q and k turned by the angles p base^(-2 n / d) of position p"
     paper = "Su et al. 2021, https://arxiv.org/abs/2104.09864"
     relations = (Sequence,)
+    offsets_only = True
     attention_factor: float = 1.0
     """By which the turned dimensions of q and of k are multiplied."""
 

@@ -44,6 +44,7 @@ class DynamicNTKRoPE(RoPE):
     name = "rope_dynamic"
     formula = "q and k turned as in rope, with the base base (factor L / L0 - (factor - 1))^(d / (d - 2)) beyond L0"
     paper = "Peng et al. 2023, https://arxiv.org/abs/2309.00071"
+    offsets_only = False
 
     def __init__(
         self,

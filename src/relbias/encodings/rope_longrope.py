@@ -53,6 +53,7 @@ class LongRoPE(RoPE):
     name = "rope_longrope"
     formula = "q and k turned by p base^(-2 n / d) / l_n of one of two lists, and times sqrt(1 + ln factor / ln L0)"
     paper = "Ding et al. 2024, https://arxiv.org/abs/2402.13753"
+    offsets_only = False
 
     def __init__(
         self,

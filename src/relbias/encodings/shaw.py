@@ -50,6 +50,7 @@ class Shaw(Encoding):
     paper = "Shaw et al. 2018, https://arxiv.org/abs/1803.02155"
     extrapolation = "clipped"
     relations = (Sequence, Grid)
+    offsets_only = True
 
     def __init__(
         self,

@@ -70,6 +70,10 @@ class EncodingSum(Encoding):
         return any(encoding.fixed_size for encoding in self.encodings.values())
 
     @property
+    def offsets_only(self) -> bool:
+        return all(encoding.offsets_only for encoding in self.encodings.values())
+
+    @property
     def makes_keys(self) -> bool:
         return any(encoding.makes_keys for encoding in self.encodings.values())
 

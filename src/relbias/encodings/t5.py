@@ -44,6 +44,7 @@ class T5(Encoding):
     paper = "Raffel et al. 2020, https://arxiv.org/abs/1910.10683"
     extrapolation = "clipped"
     relations = (Sequence,)
+    offsets_only = True
     paper_scale = 1.0
 
     def __init__(

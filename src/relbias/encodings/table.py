@@ -46,6 +46,7 @@ class Table(Encoding):
     paper = "Liu et al. 2021, https://arxiv.org/abs/2103.14030"
     extrapolation = "none"
     fixed_size = True
+    offsets_only = True
 
     def __init__(
         self,

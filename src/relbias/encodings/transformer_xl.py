@@ -46,6 +46,7 @@ class TransformerXL(Encoding):
     formula = "K = W_h [sin((i - j) f), cos((i - j) f)], u, w"
     paper = "Dai et al. 2019, https://arxiv.org/abs/1901.02860"
     relations = (Sequence,)
+    offsets_only = True
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class WavLM(Encoding):
     paper = "Chen et al. 2022, https://arxiv.org/abs/2110.13900"
     extrapolation = "clipped"
     relations = (Sequence,)
+    offsets_only = True
 
     def __init__(
         self,

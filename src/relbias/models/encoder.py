@@ -119,6 +119,7 @@ class SequenceEncoder(nn.Module):
         Raises:
             ValueError: shapes do not fit, or a token or a position has no vector.
         """
+        in_order = document_ids is not None and positions is None  # positions only begin anew with each document
         if document_ids is not None and positions is None:
             positions = document_positions(document_ids)
         x = self.embedding(tokens, positions)
@@ -128,6 +129,6 @@ class SequenceEncoder(nn.Module):
                 window=self.window,
                 key_padding_mask=key_padding_mask,
                 document_ids=document_ids,
-                positions=positions,
+                positions=None if in_order and block.attention.encoding.offsets_only else positions,
             )
         return x if self.norm is None else self.norm(x)

@@ -138,10 +138,11 @@ class LanguageModel(nn.Module):
         """
         if caches is not None and len(caches) != len(self.blocks):
             raise ValueError(f"caches must be one for each of {len(self.blocks)} blocks, got {len(caches)}")
+        in_order = False  # whether positions only begin anew with each document
         if document_ids is not None and positions is None:
             if caches is not None:
                 raise ValueError("documents with caches need the positions of the new tokens; give positions")
-            positions = document_positions(document_ids)
+            positions, in_order = document_positions(document_ids), True
         past = caches[0].length if caches else 0
         if memory is not None:
             if any(given is not None for given in (key_padding_mask, document_ids, positions, caches)):
@@ -159,7 +160,7 @@ class LanguageModel(nn.Module):
                 memory=None if memory is None else memory.of(number),
                 key_padding_mask=key_padding_mask,
                 document_ids=document_ids,
-                positions=positions,
+                positions=None if in_order and block.attention.encoding.offsets_only else positions,
                 cache=None if caches is None else caches[number],
             )
         if memory is not None:
