@@ -225,9 +225,9 @@ def test_sizes_that_do_not_fit(runs, tmp_path, relbias_fails):
     line = "an image side of 18 pixels is no multiple of the network's patch size 4"
     assert relbias_fails(*extrapolation, "--at", "16,18") == line
     assert "invalid choice: 'pixel'" in relbias_fails(*extrapolation, "--at", "16", "--resize", "pixel")
-    for option in (["--at", "16"], ["--resize", "image"]):
+    for option in (["--at", "16"], ["--resize", "image"], ["-c", "encoding/rope_yarn"]):
         line = relbias_fails("plot", "bias", runs["table"], *option)
-        assert line == "--at and --resize apply to relbias plot extrapolation only"
+        assert line == "--at, --resize and -c apply to relbias plot extrapolation only"
     assert not (tmp_path / "new").exists()
 
 

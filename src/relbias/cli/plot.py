@@ -43,16 +43,25 @@ def main(argv: Sequence[str]) -> int:
         help="extrapolation: resize tables that are too small for a size, on a copy; an offset in patches keeps its "
         "numbers, or one in the image; without it such sizes are left out",
     )
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        default=[],
+        metavar="CONFIG",
+        help="extrapolation: test the runs once more with their weights and a change of the network that needs no "
+        "others: network/window, or for runs with rope encoding/rope_yarn; can be repeated",
+    )
     options = parser.parse_args(argv)
     if options.figure not in FIGURES:
         raise ValueError(f"no figure {options.figure!r}; {nearest(options.figure, FIGURES)}")
     is_extrapolation = options.figure == "extrapolation"
-    if not is_extrapolation and (options.at is not None or options.resize is not None):
-        raise ValueError("--at and --resize apply to relbias plot extrapolation only")
+    if not is_extrapolation and (options.at is not None or options.resize is not None or options.config):
+        raise ValueError("--at, --resize and -c apply to relbias plot extrapolation only")
     with extra("plot"):
         import matplotlib  # noqa: F401  (asked for before anything is built)
     if is_extrapolation:
-        files = _draw_extrapolation(options.run_dirs, options.output, options.at, options.resize)
+        files = _draw_extrapolation(options.run_dirs, options.output, options.at, options.resize, options.config)
     else:
         draw = _draw_training if options.figure == "training" else _draw_models
         files = draw(options.figure, options.run_dirs, options.output)
@@ -77,11 +86,13 @@ def _draw_training(figure: str, run_dirs: list[Path], output: Path | None) -> li
         return plot_training(curves, (output or run_dirs[0] / "plots") / "training.png")
 
 
-def _draw_extrapolation(run_dirs: list[Path], output: Path | None, at: str | None, resize: Any) -> list[Path]:
+def _draw_extrapolation(
+    run_dirs: list[Path], output: Path | None, at: str | None, resize: Any, changes: list[str]
+) -> list[Path]:
     from relbias.cli.plot_extrapolation import evaluate, read_sizes
     from relbias.plot import plot_extrapolation
 
-    rows, options = evaluate(run_dirs, read_sizes(at), resize)
+    rows, options = evaluate(run_dirs, read_sizes(at), resize, changes)
     with _writing():
         return plot_extrapolation(rows, (output or run_dirs[0] / "plots") / "extrapolation.png", **options)
 

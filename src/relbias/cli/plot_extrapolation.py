@@ -13,6 +13,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from relbias.cli import run_folder
 from relbias.cli.build import Experiment, build
 from relbias.cli.compare import check_alike, line_names
+from relbias.cli.swap import swapped
 from relbias.cli.table import TEST
 from relbias.encodings.resize import Unit
 from relbias.plot import Measurement
@@ -41,7 +42,9 @@ def read_sizes(text: str | None) -> list[int]:
     return sizes
 
 
-def evaluate(run_dirs: Sequence[Path], sizes: Sequence[int], unit: Unit | None) -> tuple[list[Measurement], dict]:
+def evaluate(
+    run_dirs: Sequence[Path], sizes: Sequence[int], unit: Unit | None, changes: Sequence[str] = ()
+) -> tuple[list[Measurement], dict]:
     """Tests the best checkpoint of every run at every size; a line on the standard error tells each result.
 
     A size that a run cannot serve is reported there too and has no rows.
@@ -51,6 +54,7 @@ def evaluate(run_dirs: Sequence[Path], sizes: Sequence[int], unit: Unit | None) 
         sizes: on the axis of the task, increasing.
         unit: how tables that are too small are resized, on a copy, see :meth:`relbias.encodings.Encoding.resize`; None
             leaves them as they are.
+        changes: configs with which runs are tested once more, see :func:`relbias.cli.swap.swapped`.
 
     Returns:
         The rows, and the options of :func:`relbias.plot.plot_extrapolation`.
@@ -63,7 +67,7 @@ def evaluate(run_dirs: Sequence[Path], sizes: Sequence[int], unit: Unit | None) 
     twice = next((run_dir for run_dir, place in zip(run_dirs, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is given twice; give each run once")
-    experiments = [_load(run_dir) for run_dir in run_dirs]
+    experiments = [_load(run_dir, run_folder.read_config(run_dir)) for run_dir in run_dirs]
     configs = [experiment.dump() for experiment in experiments]
     check_alike(run_dirs, configs)
     training_sizes = [_check(experiment, sizes) for experiment in experiments]
@@ -73,11 +77,17 @@ def evaluate(run_dirs: Sequence[Path], sizes: Sequence[int], unit: Unit | None) 
                 f"{run_dirs[0]} was trained at {training_sizes[0]} and {run_dir} at {training_size}; "
                 "one picture compares runs that were trained at the same size"
             )
+    tested = list(zip(run_dirs, experiments, configs, strict=True))
+    for name in changes:
+        others = [(run_dir, _load(run_dir, config)) for run_dir, config in swapped(name, run_dirs, configs)]
+        tested += [(run_dir, experiment, experiment.dump()) for run_dir, experiment in others]
     rows = []
-    for run_dir, experiment, config, name in zip(run_dirs, experiments, configs, line_names(configs), strict=True):
+    lines = line_names([config for _, _, config in tested])
+    for (run_dir, experiment, config), name in zip(tested, lines, strict=True):
         data, seed = _data(experiment, "test"), config.get("seed_everything", 0)
+        what = f"{run_dir} with {name}" if changes else str(run_dir)
         for size in sizes:
-            metrics = _at(experiment, data, size, unit, f"{run_dir} at {size}:")
+            metrics = _at(experiment, data, size, unit, f"{what} at {size}:")
             rows += [Measurement(str(run_dir), name, seed, size, key, value) for key, value in metrics.items()]
     return rows, {"training_size": training_sizes[0], "label": experiments[0].model.extrapolation}
 
@@ -110,9 +120,9 @@ def _data(experiment: Experiment, *stages: str) -> Any:
     return data
 
 
-def _load(run_dir: Path) -> Experiment:
-    """A run with its weights and a Trainer that shows and writes nothing, on one device of this machine."""
-    config = run_folder.read_config(run_dir)
+def _load(run_dir: Path, config: dict[str, Any]) -> Experiment:
+    """A configuration with the weights of a run and a Trainer that shows and writes nothing, on one device here."""
+    config = {**config}
     config["trainer"] = {
         **(config.get("trainer") or {}),
         **{"accelerator": "auto", "devices": 1, "num_nodes": 1, "strategy": "auto"},

@@ -187,9 +187,9 @@ def render(rows: Sequence[Sequence[dict[str, Any]]], command: str) -> str:
         command: the command that made them.
 
     Returns:
-        A row per encoding: the numbers of the test that all runs have as mean ± sample standard deviation over the
-        seeds, accuracies in percent and others to four digits, the number of parameters, the mean time of a training
-        and its epochs; below, machine, commit and command.
+        A row per encoding: the numbers of the test as mean ± sample standard deviation over the seeds, accuracies in
+        percent and others to four digits, a dash where not all runs of the row have the number; the number of
+        parameters, the mean time of a training and its epochs; below, machine, commit and command.
 
     Example:
         >>> run = {"encoding": "shaw", "test/mae": 0.25, "test/accuracy": 0.5, "parameters": 7, "seconds": 60.0}
@@ -200,12 +200,12 @@ def render(rows: Sequence[Sequence[dict[str, Any]]], command: str) -> str:
         ...
     """
     every = [run for runs in rows for run in runs]
-    columns = [name for name in every[0] if name.startswith(TEST) and all(name in run for run in every)]
+    columns = list(dict.fromkeys(name for run in every for name in run if name.startswith(TEST)))
     names = [name.removeprefix(TEST).replace("_", " ") + (", %" if "accuracy" in name else "") for name in columns]
     head = ["encoding", *names, "parameters", "training, s", "epochs", "seeds"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for runs in rows:
-        cells = [runs[0]["encoding"], *(_cell(name, [run[name] for run in runs]) for name in columns)]
+        cells = [runs[0]["encoding"], *(_cell(name, [run.get(name) for run in runs]) for name in columns)]
         cells += [f"{runs[0]['parameters']:,}", f"{statistics.mean(run['seconds'] for run in runs):.0f}"]
         cells += [str(runs[0]["epochs"]), str(len(runs))]
         lines.append(f"| {' | '.join(cells)} |")
@@ -214,10 +214,11 @@ def render(rows: Sequence[Sequence[dict[str, Any]]], command: str) -> str:
     return "\n".join([*lines, "", f"Machine: {machines}. Commit: {commits}. Command:", "", f"    {command}"])
 
 
-def _cell(name: str, values: Sequence[float]) -> str:
+def _cell(name: str, found: Sequence[float | None]) -> str:
     """The mean, and where there are several values their spread to the same decimal place."""
-    if "accuracy" in name:
-        values = [100 * value for value in values]
+    values = [(100 if "accuracy" in name else 1) * value for value in found if value is not None]
+    if len(values) < len(found):
+        return "-"
     mean = statistics.fmean(values)
     form = ".1f"
     if "accuracy" not in name:
