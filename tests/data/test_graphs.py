@@ -196,9 +196,10 @@ def test_transforms_are_applied_once():
     assert len(calls) == 60
 
 
-def test_training_batches_come_in_the_order_of_the_seed():
+@pytest.mark.parametrize("buckets", [True, False])
+def test_training_batches_come_in_the_order_of_the_seed(buckets):
     torch.manual_seed(5)
-    data = made(lambda: Rings(sizes), batch_size=7)
+    data = made(lambda: Rings(sizes), batch_size=7, buckets=buckets)
     loader = data.train_dataloader()
     first = [batch.y.tolist() for batch in loader]
     loader.sampler.set_epoch(1)
@@ -206,7 +207,17 @@ def test_training_batches_come_in_the_order_of_the_seed():
     assert sorted(chain(*first)) == sorted(chain(*second))
     assert first != second
     torch.manual_seed(5)
-    assert [batch.y.tolist() for batch in made(lambda: Rings(sizes), batch_size=7).train_dataloader()] == first
+    again = made(lambda: Rings(sizes), batch_size=7, buckets=buckets)
+    assert [batch.y.tolist() for batch in again.train_dataloader()] == first
+
+
+def test_batches_hold_graphs_of_similar_size_if_wanted():
+    def padded(buckets):
+        loader = made(lambda: Rings(sizes), batch_size=7, buckets=buckets).train_dataloader()
+        return sum(batch.num_graphs * int(torch.bincount(batch.batch).max()) for batch in loader)
+
+    torch.manual_seed(0)
+    assert padded(True) < padded(False)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from relbias._extras import extra
 from relbias.data.buckets import BucketOrder
 from relbias.data.graph_parts import Graphs, extremes
 from relbias.data.graph_splits import by_folds, by_names, by_shares, class_of, shuffled_by_class
+from relbias.data.order import shuffled
 from relbias.data.targets import KINDS, Kind, as_targets, check_finite, gather, is_per_node, kind_of
 from relbias.relations.base import check_size
 
@@ -40,6 +41,8 @@ class GraphData(LightningDataModule):
     Args:
         dataset: makes the data set: its class, or a function without arguments.
         batch_size: graphs per batch.
+        buckets: whether a training batch holds graphs of similar size, so that little is padded. Networks that take
+            statistics over a batch, such as batch norms, want graphs of all sizes in each.
         kind: of the problem, "regression", "multiclass" or "multilabel"; None reads it off y.
         transforms: applied to each graph once, in memory, such as `relbias.plugins.pyg.AddShortestPaths`.
         val_share: the share of the validation in a random split.
@@ -70,6 +73,7 @@ class GraphData(LightningDataModule):
         self,
         dataset: Callable[[], Dataset],
         batch_size: int = 32,
+        buckets: bool = True,
         kind: Kind | None = None,
         transforms: list[Callable[[Any], Any]] | None = None,
         val_share: float = 0.1,
@@ -101,7 +105,7 @@ class GraphData(LightningDataModule):
         elif folds is None:
             raise ValueError("fold is 'seed', which needs the number of folds; give folds")
         self.make = dataset
-        self.batch_size = batch_size
+        self.batch_size, self.buckets = batch_size, buckets
         self.kind: Kind | None = kind
         self.transforms = list(transforms or [])
         self.shares = (val_share, test_share)
@@ -267,8 +271,10 @@ class GraphData(LightningDataModule):
             raise ValueError(f"{self.name} has {value} {what}, and {name} is {expected}; give {value} or leave it out")
 
     def train_dataloader(self) -> DataLoader:
-        """Training batches of graphs of similar size, in an order that depends on the seed and the epoch only."""
+        """Training batches, in an order that depends on the seed and the epoch only."""
         part = self._part("train")
+        if not self.buckets:
+            return self._loader(part, shuffled(part, self.trainer))
         return self._loader(part, BucketOrder(part.sizes(), self.batch_size, self.trainer))
 
     def val_dataloader(self) -> DataLoader:
