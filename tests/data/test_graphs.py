@@ -180,6 +180,32 @@ def test_graphs_without_features_have_one_category():
     assert graphs[0].x is None
 
 
+def test_what_the_transform_of_a_data_set_makes_is_what_counts():
+    def change(graph):
+        graph.x, graph.y = torch.full((graph.num_nodes, 2), 0.5), graph.y[:, 1:]
+        return graph
+
+    def dataset():
+        every = Rings(lambda i, n: torch.tensor([[float("nan"), n / 2]]))
+        every.transform = change
+        return every
+
+    task = Told()
+    data = GraphData(dataset)
+    data.adapt_to(task)
+    data.setup()
+    assert (data.num_outputs, task.extremes.x.tolist()) == (1, [[0.5, 0.5]] * 2)
+    train = torch.cat([graph.y for graph in data.parts["train"]])
+    assert data.target_mean == [pytest.approx(train.mean().item())]
+
+
+class Told:
+    """A task that is told about the data."""
+
+    def adapt(self, *found):
+        pass
+
+
 def test_transforms_are_applied_once():
     calls = []
 

@@ -276,7 +276,7 @@ def test_attributes_of_edges_that_nobody_reads_are_left_alone():
         (lambda types: types * torch.nan, "edge_attr holds nan"),
         (lambda types: types[1:], "edge_attr has 14 rows for 15 edges; give one for each"),
         (lambda types: types[:, None].expand(-1, 2), "edge_attr must have shape .* give edge_types a number"),
-        (lambda types: None, "the graphs have no edge_attr, expected edges of 3 types"),
+        (lambda types: None, "the graphs have no edge_attr; pass edge_attr, or build the model without edge_types"),
     ],
 )
 def test_says_what_is_wrong_with_edges(encoding, change, message):
@@ -291,12 +291,15 @@ def test_says_what_else_is_wrong():
     model = make(PATHS, edge_features=1)
     with pytest.raises(ValueError, match="edge_attr holds nan in row 0, column 0; fill in or leave out"):
         model(x, edges, torch.full((len(types),), torch.nan), batch)
-    with pytest.raises(ValueError, match="no edge_attr"):
+    with pytest.raises(ValueError, match="no edge_attr; pass edge_attr, or build the model without edge_features"):
         model(x, edges, None, batch)
     with pytest.raises(ValueError, match="give edge_types, not edge_features"):
         make({"edge_types": "table"}, edge_features=1)
     with pytest.raises(ValueError, match="the graphs have no pos"):
         make({"distances": "gaussian_3d"})(x, edges, None, batch)
+    for num_graphs, message in ((3, "num_graphs is 3, and the batch has graph 3"), (-1, "num_graphs must be")):
+        with pytest.raises(ValueError, match=message):
+            make()(x, edges, None, batch, num_graphs=num_graphs)
     with pytest.raises(ValueError, match="without x the number of nodes is unknown; pass batch"):
         make(node_types=None)(None, edges)
     with pytest.raises(ValueError, match=r"x must have shape \(n,\) or \(n, 1\)"):

@@ -28,11 +28,16 @@ def test_the_outputs_are_those_of_pyg(categories):
     expected = network.head(global_add_pool(other(nodes, EDGES), BATCH))
     torch.testing.assert_close(network(x, EDGES, BATCH), expected)
     assert network(x, EDGES).shape == (1, 2)
+    torch.testing.assert_close(network(x.float(), EDGES, BATCH), expected)
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="GIN has no attention, and the encoding is 'table'; give encoding none"):
         GIN("table", num_outputs=1, node_types=3)
+    with pytest.raises(ValueError, match=r"column 0 of x holds 3, .* give node_types=\[4, 5\] or more"):
+        GIN(num_outputs=1, node_types=[3, 5])(torch.tensor([[3, 0]]), EDGES[:, :0])
+    with pytest.raises(ValueError, match="x holds nan in row 1, column 0"):
+        GIN(num_outputs=1, node_features=1)(torch.tensor([0.0, torch.nan]), EDGES[:, :0])
     for options in ({}, {"node_types": 3, "node_features": 3}):
         with pytest.raises(ValueError, match="give one of node_types"):
             GIN(num_outputs=1, **options)

@@ -16,6 +16,14 @@ def test_categories_in_columns_are_summed():
         torch.testing.assert_close(nodes(given, GRAPH), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.uint16])
+def test_more_categories_than_a_narrow_dtype_has(dtype):
+    x = torch.tensor([0, 100, 7, 100])
+    assert torch.equal(as_categories(x.to(dtype), [40_000], "x", "node_types")[:, 0], x)
+    with pytest.raises(ValueError, match="x holds 100, expected categories from 0 to 99; give node_types=101 or more"):
+        as_categories(x.to(dtype), [100], "x", "node_types")
+
+
 @pytest.mark.parametrize("x", [torch.tensor([0, 2, 1, 1]), torch.tensor([[0.0], [2.0], [1.0], [1.0]])], ids=str)
 def test_one_column(x):
     nodes = NodeEmbedding(6, types=3)

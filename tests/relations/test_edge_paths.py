@@ -94,6 +94,7 @@ def test_those_made_beforehand_count_the_edges_of_their_graph(dtype):
         (lambda flat: flat.index_fill(0, torch.tensor([1]), 8), "numbers of edges that are not there"),
         (lambda flat: flat.index_fill(0, torch.tensor([1]), 1), "edges that do not lead to j"),
         (lambda flat: flat[1:], "have 25 pairs in all, got 24 values"),
+        (lambda flat: flat.float(), "'last_edges' must be integers, got torch.float32"),
     ],
 )
 def test_those_of_other_graphs_are_refused(change, message):

@@ -108,7 +108,8 @@ def test_hops(shape, limit, prefix):
     assert index.codes().dtype == torch.int64
     assert torch.equal(index.codes()[0, 0], expected)
     assert hops.num_codes == index.num_codes == limit + 3 + 2 * prefix + prefix**2
-    assert torch.equal(index.codes(slice(1, 3))[0, 0], expected[1:3])
+    for rows in (slice(1, 3), slice(0, 2), slice(2, 5), slice(4, None)):  # of prefix tokens, of both and of others
+        assert torch.equal(index.codes(rows)[0, 0], expected[rows])
 
 
 def test_every_code_of_hops_occurs_and_means_one_thing():
@@ -139,6 +140,7 @@ def test_hops_transposed(prefix):
     distances = torch.randint(-1, 5, (3, 4, 4), generator=torch.Generator().manual_seed(0))
     index = Hops(3, prefix)(distances)
     assert torch.equal(index.T.codes(), index.codes().mT)
+    assert torch.equal(index.T.codes(slice(1, 4)), index.codes().mT[..., 1:4, :])
     assert torch.equal(index.T.T.codes(), index.codes())
     with pytest.raises(ValueError, match="only a square index"):
         _ = Hops(3, prefix)(distances[:, :3]).T

@@ -210,6 +210,25 @@ def test_weights_have_a_limit_too():
     assert shortest_paths(edges, 3, weights=weights.detach().bfloat16()).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("limit", [32_766, 32_767, 10**6])
+@pytest.mark.parametrize("nodes", [3, 100])
+def test_limits_that_no_path_reaches(limit, nodes):
+    edges = torch.tensor([[0, 1], [1, 2]])
+    for batch in (None, torch.zeros(nodes, dtype=torch.int64)):
+        found = shortest_paths(edges, nodes, batch, max_distance=limit)
+        assert found.dtype == torch.int16
+        assert torch.equal(found, shortest_paths(edges, nodes, batch))
+
+
+@pytest.mark.parametrize(
+    "edges", [torch.zeros(2, 0, dtype=torch.int64), torch.tensor([[1], [1]])], ids=["none", "loop"]
+)
+@pytest.mark.parametrize(("batch", "message"), [([1, 0], "batch descends"), ([-1, 0], "batch begins with -1")])
+def test_batches_in_disorder_are_refused_also_without_edges(edges, batch, message):
+    with pytest.raises(ValueError, match=message):
+        shortest_paths(edges, 2, torch.tensor(batch))
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), -0.5, float("inf")])
 def test_wrong_weights_are_refused(wrong):
     edges = torch.tensor([[0, 1], [1, 2]])

@@ -70,7 +70,7 @@ def as_targets(y: Tensor, kind: Kind) -> Tensor:
 
 
 def gather(graphs: Sequence[Any], name: str) -> tuple[Tensor, Tensor] | None:
-    """An attribute of all graphs.
+    """An attribute of all graphs, as they come out of the data set, also one that its `transform` makes or changes.
 
     Args:
         graphs: PyG's Data, or a data set of them.
@@ -84,7 +84,8 @@ def gather(graphs: Sequence[Any], name: str) -> tuple[Tensor, Tensor] | None:
         ValueError: some graphs have it and others do not, or with another number of columns.
     """
     slices, stored = getattr(graphs, "slices", None), getattr(graphs, "_data", None)
-    if stored is not None and slices is not None and getattr(graphs, "_indices", None) is None:
+    is_whole = getattr(graphs, "_indices", None) is None and getattr(graphs, "transform", None) is None
+    if stored is not None and slices is not None and is_whole:
         if name not in slices or not isinstance(stored[name], Tensor):
             return None
         return stored[name], torch.as_tensor(slices[name]).diff()

@@ -224,7 +224,15 @@ class GraphTransformer(nn.Module):
 
     def _edges(self, edge_attr: Tensor | None, edge_index: Tensor) -> Tensor | None:
         """What is known of edges, (E, C) int64 or (E, F); None where the model takes nothing of them."""
-        if edge_attr is None or not self.reads_edges:
+        if not self.reads_edges:
+            return None
+        if edge_attr is None:
+            given = "edge_types" if self.edge_features is None else "edge_features"
+            if self.edge_features is not None or max(self.edge_types or [1]) > 1:
+                raise ValueError(
+                    f"the model has {given} and the graphs have no edge_attr; pass edge_attr, or build the model "
+                    f"without {given}"
+                )
             return None
         if edge_index.ndim == 2 and len(edge_attr) != edge_index.shape[1]:
             raise ValueError(f"edge_attr has {len(edge_attr)} rows for {edge_index.shape[1]} edges; give one for each")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relbias._extras import extra
 from relbias.encodings import EncodingSpec
+from relbias.models.graph_inputs import as_categories, as_features, as_types
 
 with extra("graph"):
     from torch_geometric.nn import global_add_pool
@@ -31,7 +33,7 @@ class GIN(nn.Module):
         dropout: between the layers.
 
     Raises:
-        ValueError: another encoding, or not exactly one of `node_types` and `node_features`.
+        ValueError: another encoding, or not exactly one of `node_types` and `node_features`, or a number below 1.
 
     Example:
         >>> network = GIN("none", num_outputs=2, node_types=5, dim=8, depth=2)
@@ -58,9 +60,9 @@ class GIN(nn.Module):
         if node_features is not None:
             self.embedding: nn.Module = nn.Linear(node_features, dim)
         else:
-            counts = [node_types] if isinstance(node_types, int) else list(node_types or ())
-            self.embedding = nn.Embedding(sum(counts), dim)
-            starts = list(itertools.accumulate(counts, initial=0))[:-1]
+            self.counts = as_types(node_types, "node_types") or []
+            self.embedding = nn.Embedding(sum(self.counts), dim)
+            starts = list(itertools.accumulate(self.counts, initial=0))[:-1]
             self.starts: Tensor
             self.register_buffer("starts", torch.tensor(starts), persistent=False)
         self.layers = pyg.GIN(dim, dim, depth, dropout=dropout, norm="batch_norm")
@@ -70,15 +72,20 @@ class GIN(nn.Module):
         """Outputs of graphs.
 
         Args:
-            x: (V, C) categories or (V, F) floating.
+            x: (V, C) or (V,) categories, integers or floats that hold integers; or (V, F) real numbers.
             edge_index: (2, E).
             batch: (V,), the graph of each node; None for one graph.
 
         Returns:
             (B, num_outputs).
+
+        Raises:
+            ValueError: x does not fit or (on CPU, outside compile and export) is out of range.
         """
         if isinstance(self.embedding, nn.Embedding):
-            x = self.embedding(x.view(len(x), -1) + self.starts).sum(dim=1)
+            x = as_categories(x, self.counts, "x", "node_types") + self.starts
+            x = self.embedding(x).sum(dim=1)
         else:
-            x = self.embedding(x)
+            linear: Any = self.embedding
+            x = linear(as_features(x, linear.in_features, "x", "node_features", linear.weight.dtype))
         return self.head(global_add_pool(self.layers(x, edge_index), batch))

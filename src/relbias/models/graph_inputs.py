@@ -32,6 +32,8 @@ def as_categories(values: Tensor, types: Sequence[int], name: str, option: str) 
             f"{name} must have shape {expected}, one column for each of {option}, got {tuple(values.shape)} "
             f"{values.dtype}; give {option} a number of categories for each column"
         )
+    if not columns.dtype.is_floating_point:
+        columns = columns.long()  # a limit need not fit a narrow dtype
     if can_check_values(columns):
         for column, limit in enumerate(types):
             wrong = ~((columns[:, column] >= 0) & (columns[:, column] < limit))  # also of nan

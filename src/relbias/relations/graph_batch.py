@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from relbias.relations.base import Index, Relation, can_check_values
+from relbias.relations.base import Index, Relation, as_integers, can_check_values, check_size
 from relbias.relations.last_edges import last_edges
 from relbias.relations.shortest_paths import check_graphs, shortest_paths
 
@@ -33,8 +33,8 @@ class GraphBatch:
             graphs,) with the rows of each graph's matrix one after the other; see each relation's `of_graphs`.
 
     Raises:
-        ValueError: shapes do not fit, an edge between two graphs, or (on CPU, outside compile and export) a node out of
-            range.
+        ValueError: shapes do not fit, or (on CPU, outside compile and export) an edge between two graphs, a node out of
+            range, or more graphs than `num_graphs`.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])  # a path of three nodes, an edge
@@ -55,6 +55,11 @@ class GraphBatch:
 
     def __post_init__(self) -> None:
         check_graphs(self.edge_index, self.num_nodes, self.batch)
+        if self.num_graphs is not None:
+            check_size("num_graphs", self.num_graphs, 0)
+            last = self.batch[-1:] if self.batch is not None else self.edge_index.new_zeros(min(self.num_nodes, 1))
+            if can_check_values(last) and bool((last >= self.num_graphs).any()):
+                raise ValueError(f"num_graphs is {self.num_graphs}, and the batch has graph {int(last)}; count all")
 
     @cached_property
     def graph_of_nodes(self) -> Tensor:
@@ -194,7 +199,8 @@ class GraphBatch:
             ValueError: (on CPU, outside compile and export) those in `pairs` do not lead to j.
         """
         if "last_edges" in self.pairs:
-            return self._numbered(self.padded(self.pairs["last_edges"], -1).to(self.edge_index.device))
+            numbers = as_integers("'last_edges'", self.pairs["last_edges"])
+            return self._numbered(self.padded(numbers, -1).to(self.edge_index.device))
         chosen = last_edges(self.edges(), self.distances)
         # Distances made beforehand may have a limit, beyond which they do not tell the way.
         if "hops" in self.pairs and bool(((self.distances > 0) & (chosen < 0)).any()):

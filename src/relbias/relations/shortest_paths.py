@@ -17,6 +17,8 @@ _SMALL = 96
 """Up to so many nodes the steps over all pairs of a graph cost less than a search on bits: measured."""
 _SMALL_WEIGHTED = 512
 """Likewise less than Dijkstra's algorithm, on the CPU: measured."""
+_FARTHEST = torch.iinfo(torch.int16).max
+"""As many nodes as a graph may have, and one more than the edges of its longest path."""
 
 
 def shortest_paths(
@@ -70,6 +72,8 @@ def shortest_paths(
     check_graphs(edge_index, num_nodes, batch)
     if max_distance is not None:
         check_size("shortest_paths' max_distance", max_distance, 0)
+        if weights is None and max_distance >= _FARTHEST:
+            max_distance = None  # no graph has longer paths, and the code of far ones would not fit
     if weights is not None:
         _check_weights(weights, edge_index)
         weights = weights.detach()
@@ -143,10 +147,10 @@ def _check_weights(weights: Tensor, edge_index: Tensor) -> None:
 def _check_memory(count: int, n: int, dtype: torch.dtype, device: torch.device) -> None:
     """Raise ValueError where distances do not fit int16, or all together not the memory of the device."""
     gib = (count * dtype.itemsize + 1.5) * n * n / 2**30  # with the bits of the search
-    if n > torch.iinfo(torch.int16).max:
+    if n > _FARTHEST:
         raise ValueError(
             f"a graph of {n} nodes has too many for the distances between all, which would take {gib:.1f} GiB; take "
-            f"subgraphs of at most {torch.iinfo(torch.int16).max} nodes, such as PyG's NeighborLoader or ClusterLoader"
+            f"subgraphs of at most {_FARTHEST} nodes, such as PyG's NeighborLoader or ClusterLoader"
         )
     if gib > (there := _memory(device) / 2**30):
         raise ValueError(
@@ -171,12 +175,15 @@ def check_graphs(edge_index: Tensor, num_nodes: int, batch: Tensor | None) -> No
         raise ValueError(f"edge_index has shape (2, E) and is int64, got {tuple(edge_index.shape)} {edge_index.dtype}")
     if batch is not None and (batch.shape != (num_nodes,) or batch.dtype != torch.int64):
         raise ValueError(f"batch has shape ({num_nodes},) and is int64, got {tuple(batch.shape)} {batch.dtype}")
-    if not can_check_values(edge_index) or not edge_index.numel():
+    if not can_check_values(edge_index):
         return
-    low, high = int(edge_index.min()), int(edge_index.max())
-    if low < 0 or high >= num_nodes:
-        raise ValueError(f"the edges have nodes from {low} to {high}, expected 0 to {num_nodes - 1}")
-    if batch is not None:
+    if edge_index.numel():
+        low, high = int(edge_index.min()), int(edge_index.max())
+        if low < 0 or high >= num_nodes:
+            raise ValueError(f"the edges have nodes from {low} to {high}, expected 0 to {num_nodes - 1}")
+    if batch is not None and num_nodes:
+        if int(batch[0]) < 0:
+            raise ValueError(f"batch begins with {int(batch[0])}; graphs are counted from 0")
         if bool((batch[1:] < batch[:-1]).any()):
             raise ValueError("batch descends; the nodes of a graph stand together, those of the first graph first")
         if bool((batch[edge_index[0]] != batch[edge_index[1]]).any()):
