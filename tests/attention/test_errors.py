@@ -80,7 +80,12 @@ def test_bad_encodings(name, options, message):
         ("t5", (2, 5, 16), {}, r"x must have shape \(B, N, 32\), got \(2, 5, 16\)"),
         ("none", (2, 5, DIM), {"context": torch.zeros(3, 5, DIM)}, r"context must have shape \(2, M, 32\), got \(3, 5"),
         ("none", (2, 5, DIM), {"context": torch.zeros(2, 5, 8)}, r"context must have shape \(2, M, 32\)"),
-        ("none", (2, 5, DIM), {"context": torch.zeros(2, 5, DIM), "cache": rb.KVCache()}, "of self-attention"),
+        (
+            "none",
+            (2, 5, DIM),
+            {"context": torch.zeros(2, 5, DIM), "document_ids": torch.zeros(2, 5)},
+            "of self-attention",
+        ),
         ("t5", (2, 5, DIM), {"index": Sequence()(4)}, r"the index is of \(4, 4\) .* q and k have \(5, 5\)"),
         ("t5", (2, 5, DIM), {"index": {"a": Sequence()(5)}}, r"one relation takes one index.*\['a'\]"),
         ("t5", (2, 5, DIM), {"index": Grid(1, 5)()}, "Sequence"),
