@@ -41,7 +41,7 @@ lint: .venv/dev.stamp
 	@touch $@
 
 .venv/notebooks.stamp: .venv/demo.stamp
-	$(BIN)/pip install --quiet -e ".[vision,train,plot]" --group notebooks
+	$(BIN)/pip install --quiet -e ".[vision,graph,train,plot]" --group notebooks
 	@touch $@
 
 clean:
