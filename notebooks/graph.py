@@ -159,8 +159,8 @@ model = train(table)
 # ## What the table has learned
 #
 # The bias of each head against hops. Where a line is high, the head looks at atoms so far away; 0 is the atom itself,
-# 1 are its neighbours. Only differences along a line count, so each begins at 0. In the first layer the heads turn
-# away from the neighbours, in the second most of them turn to those.
+# 1 are its neighbours. Only differences along a line count, so each begins at 0. For all
+# heads of the first layer a neighbour counts less than the atom itself, for all of the second more.
 
 
 # %%
