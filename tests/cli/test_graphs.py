@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_in_one_line(words, message, tiny, tmp_path
 
 def test_a_gin_is_refused_on_images(capsys):
     assert cli.main(["fit", "-c", "vision/digits", "-c", "network/gin"]) == 2
-    assert "num_outputs" in capsys.readouterr().err
+    assert "data.init_args.buckets" in capsys.readouterr().err
 
 
 def test_check_makes_no_data_set(monkeypatch, capsys):
