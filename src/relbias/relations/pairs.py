@@ -257,7 +257,9 @@ class HopsIndex(Index):
             if self.transposed:
                 first, second = second, first
             codes = prefix_codes(first, second, p, self.max_distance + 3, codes)
-        return codes.clamp(max=self.num_codes - 1)  # one code for all pairs with a prefix token, where there is but one
+            if self.one_prefix_code:
+                codes = codes.clamp(max=self.num_codes - 1)
+        return codes
 
     @property
     def T(self) -> HopsIndex:
