@@ -74,19 +74,10 @@ class SequenceEncoder(nn.Module):
         self.num_tokens, self.dim, self.window = num_tokens, dim, window
         like: Any = {"device": device, "dtype": dtype}
         self.embedding = TokenEmbedding(encoding, num_tokens, dim, num_heads, relation, max_length, **like)
+        block: Any = {"num_kv_heads": num_kv_heads, "mlp_ratio": mlp_ratio, "dropout": dropout, "norm": norm, **like}
+        per_layer = self.embedding.per_layer
         self.blocks: Any = nn.ModuleList(
-            TransformerBlock(
-                dim,
-                num_heads,
-                self.embedding.per_layer,
-                relation,
-                num_kv_heads=num_kv_heads,
-                mlp_ratio=mlp_ratio,
-                dropout=dropout,
-                norm=norm,
-                **like,
-            )
-            for _ in range(depth)
+            TransformerBlock(dim, num_heads, per_layer, relation, **block) for _ in range(depth)
         )
         self.norm: Any = nn.LayerNorm(dim, **like) if norm == "pre" else None
 
@@ -119,8 +110,8 @@ class SequenceEncoder(nn.Module):
         Raises:
             ValueError: shapes do not fit, or a token or a position has no vector.
         """
-        in_order = document_ids is not None and positions is None  # positions only begin anew with each document
-        if document_ids is not None and positions is None:
+        given = positions  # those of documents only begin anew with each, which offsets do not need to be told
+        if document_ids is not None and given is None:
             positions = document_positions(document_ids)
         x = self.embedding(tokens, positions)
         for block in self.blocks:
@@ -129,6 +120,6 @@ class SequenceEncoder(nn.Module):
                 window=self.window,
                 key_padding_mask=key_padding_mask,
                 document_ids=document_ids,
-                positions=None if in_order and block.attention.encoding.offsets_only else positions,
+                positions=given if block.attention.encoding.offsets_only else positions,
             )
         return x if self.norm is None else self.norm(x)

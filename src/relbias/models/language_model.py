@@ -81,19 +81,10 @@ class LanguageModel(nn.Module):
         self.num_tokens, self.window = num_tokens, window
         like: Any = {"device": device, "dtype": dtype}
         self.embedding = TokenEmbedding(encoding, num_tokens, dim, num_heads, relation, max_length, **like)
+        block: Any = {"num_kv_heads": num_kv_heads, "mlp_ratio": mlp_ratio, "dropout": dropout, "norm": norm, **like}
+        per_layer = self.embedding.per_layer
         self.blocks: Any = nn.ModuleList(
-            TransformerBlock(
-                dim,
-                num_heads,
-                self.embedding.per_layer,
-                relation,
-                num_kv_heads=num_kv_heads,
-                mlp_ratio=mlp_ratio,
-                dropout=dropout,
-                norm=norm,
-                **like,
-            )
-            for _ in range(depth)
+            TransformerBlock(dim, num_heads, per_layer, relation, **block) for _ in range(depth)
         )
         self.norm: Any = nn.LayerNorm(dim, **like) if norm == "pre" else None
         self.head: Any = None if tied else nn.Linear(dim, num_tokens, **like)
@@ -138,14 +129,14 @@ class LanguageModel(nn.Module):
         """
         if caches is not None and len(caches) != len(self.blocks):
             raise ValueError(f"caches must be one for each of {len(self.blocks)} blocks, got {len(caches)}")
-        in_order = False  # whether positions only begin anew with each document
-        if document_ids is not None and positions is None:
+        given = positions  # those of documents only begin anew with each, which offsets do not need to be told
+        if document_ids is not None and given is None:
             if caches is not None:
                 raise ValueError("documents with caches need the positions of the new tokens; give positions")
-            positions, in_order = document_positions(document_ids), True
+            positions = document_positions(document_ids)
         past = caches[0].length if caches else 0
         if memory is not None:
-            if any(given is not None for given in (key_padding_mask, document_ids, positions, caches)):
+            if any(other is not None for other in (key_padding_mask, document_ids, positions, caches)):
                 raise ValueError("a memory is of whole segments; leave out padding, documents, positions and caches")
             past = memory.seen
         x = self.embedding(tokens, positions, past)
@@ -160,7 +151,7 @@ class LanguageModel(nn.Module):
                 memory=None if memory is None else memory.of(number),
                 key_padding_mask=key_padding_mask,
                 document_ids=document_ids,
-                positions=None if in_order and block.attention.encoding.offsets_only else positions,
+                positions=given if block.attention.encoding.offsets_only else positions,
                 cache=None if caches is None else caches[number],
             )
         if memory is not None:
