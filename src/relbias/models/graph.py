@@ -13,8 +13,8 @@ from relbias._nearest import nearest
 from relbias.encodings import Encoding, EncodingSpec, create_encoding
 from relbias.models.block import TransformerBlock
 from relbias.models.graph_inputs import NodeEmbedding, as_categories, as_features, as_types
-from relbias.models.graph_relations import PAIRS, choose_relation, graph_relations, reads_edges, relation_of
-from relbias.relations import GraphBatch
+from relbias.models.graph_relations import choose_relation, graph_relations, reads_edges, relation_of
+from relbias.relations import PAIR_VALUES, GraphBatch
 from relbias.relations.base import check_size
 
 READOUTS = ("token", "mean", "sum", "nodes")
@@ -207,8 +207,8 @@ class GraphTransformer(nn.Module):
     ) -> tuple[GraphBatch, Any]:
         """The graphs, and the index of the encodings, made once for all blocks."""
         for name in pairs:
-            if name not in PAIRS:
-                raise ValueError(f"there is no argument {name!r} of pairs of nodes; {nearest(name, PAIRS)}")
+            if name not in PAIR_VALUES:
+                raise ValueError(f"there is no argument {name!r} of pairs of nodes; {nearest(name, PAIR_VALUES)}")
         counted = next((values for values in (x, batch, pos) if values is not None), None)
         if counted is None:
             raise ValueError(

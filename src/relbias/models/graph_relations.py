@@ -10,9 +10,6 @@ from relbias.encodings import Encoding, NoEncoding
 from relbias.encodings.base import find_encoding
 from relbias.relations import Distances, EdgePaths, EdgeTypes, GraphRelation, Hops, RandomWalks, Relation, Resistances
 
-PAIRS = ("hops", "last_edges", "walks", "resistance")
-"""The values of pairs of nodes that a batch may bring along."""
-
 Relations = Mapping[str, Callable[[], Relation]]
 
 

@@ -7,7 +7,7 @@ from relbias.relations.edge_paths import EdgePaths, EdgePathsIndex
 from relbias.relations.edge_sets import EdgeSets, EdgeSetsIndex
 from relbias.relations.edges import EdgeTypes, edge_types
 from relbias.relations.features import Features, FeaturesIndex
-from relbias.relations.graph_batch import GraphBatch, GraphRelation
+from relbias.relations.graph_batch import PAIR_VALUES, GraphBatch, GraphRelation
 from relbias.relations.graph_features import pairwise_distances, random_walks, resistance_distances
 from relbias.relations.grid import Grid, GridIndex
 from relbias.relations.head_groups import HeadGroups, HeadGroupsIndex
@@ -19,6 +19,7 @@ from relbias.relations.volume import Volume, VolumeIndex
 from relbias.relations.walks import RandomWalks, Resistances
 
 __all__ = [
+    "PAIR_VALUES",
     "Bins",
     "BinsIndex",
     "Distances",

@@ -14,6 +14,9 @@ from relbias.relations.base import Index, Relation, as_integers, can_check_value
 from relbias.relations.last_edges import last_edges
 from relbias.relations.shortest_paths import check_graphs, shortest_paths
 
+PAIR_VALUES = ("hops", "last_edges", "walks", "resistance")
+"""The names of values of pairs that relations read instead of making them."""
+
 
 @dataclass(frozen=True)
 class GraphBatch:

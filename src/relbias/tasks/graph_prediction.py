@@ -14,10 +14,11 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from relbias.data.targets import Kind, as_targets
 from relbias.encodings import EncodingSpec
+from relbias.relations import PAIR_VALUES
 from relbias.tasks.base import Task
 from relbias.tasks.graph_metrics import LabelScores, OGBScore
 
-INPUTS = ("x", "edge_index", "edge_attr", "batch", "pos", "hops", "last_edges", "walks", "resistance")
+INPUTS = ("x", "edge_index", "edge_attr", "batch", "pos", *PAIR_VALUES)
 """What a network is given of a batch, where the batch has it and the network's forward takes it."""
 
 
@@ -74,6 +75,9 @@ class GraphPrediction(Task):
         super().__init__(lr=lr, weight_decay=weight_decay, warmup_epochs=warmup_epochs, decay=decay)
         self.evaluator = None if evaluator is None else OGBScore(evaluator)
         self.network = network(encoding)
+        parameters = inspect.signature(self.network.forward).parameters
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        self._taken = [name for name in INPUTS if takes_any or name in parameters]
         self.kind: Kind | None = None
         self.extremes: Any = None
         self.register_buffer("target_mean", torch.zeros(1))
@@ -111,10 +115,7 @@ class GraphPrediction(Task):
 
     def forward(self, batch: Any) -> Tensor:
         """What the network gives for a batch of graphs: normalised targets or logits, (B or V, num_outputs)."""
-        parameters = inspect.signature(self.network.forward).parameters
-        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-        given = {name: batch[name] for name in INPUTS if name in batch and batch[name] is not None}
-        return self.network(**{name: value for name, value in given.items() if takes_any or name in parameters})
+        return self.network(**{name: batch[name] for name in self._taken if batch.get(name) is not None})
 
     def check_batch(self, batch: Any) -> None:
         """Raises ValueError where the data does not say what is predicted, or it does not fit the network.

@@ -12,14 +12,12 @@ from torch import Tensor
 import relbias.relations
 from relbias._extras import extra
 from relbias._nearest import nearest
-from relbias.relations import GraphBatch
+from relbias.relations import PAIR_VALUES, GraphBatch
 from relbias.relations.base import can_check_values
 
 with extra("graph"):
     from torch_geometric import EdgeIndex, Index
     from torch_geometric.data import Batch, Data
-
-PAIRS = ("hops", "last_edges", "walks", "resistance")
 
 
 def graph_batch(
@@ -51,7 +49,7 @@ def graph_batch(
         (tensor([3, 1]), torch.Size([2, 3, 3]))
     """
     bare = edges_of(data)
-    stored = dict(zip(PAIRS, PAIRS, strict=True))
+    stored = {name: name for name in PAIR_VALUES}
     for name in pairs or {}:
         if name not in stored:
             raise ValueError(f"there are no values of pairs {name!r}; {nearest(name, list(stored))}")
