@@ -31,7 +31,7 @@ from torch import Tensor
 
 from relbias.bench.timing import interleaved
 from relbias.cli.provenance import commit, machine
-from relbias.relations.shortest_paths import shortest_paths
+from relbias.relations.path_lengths import shortest_paths
 
 LIMIT = 5
 

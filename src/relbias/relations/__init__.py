@@ -12,8 +12,8 @@ from relbias.relations.graph_features import pairwise_distances, random_walks, r
 from relbias.relations.grid import Grid, GridIndex
 from relbias.relations.head_groups import HeadGroups, HeadGroupsIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
+from relbias.relations.path_lengths import shortest_paths
 from relbias.relations.sequence import Sequence, SequenceIndex
-from relbias.relations.shortest_paths import shortest_paths
 from relbias.relations.tree import ancestor_codes, sibling_codes
 from relbias.relations.volume import Volume, VolumeIndex
 from relbias.relations.walks import RandomWalks, Resistances

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from relbias.relations.base import Index, Relation, as_integers, can_check_values, check_size
 from relbias.relations.last_edges import last_edges
-from relbias.relations.shortest_paths import check_graphs, shortest_paths
+from relbias.relations.path_lengths import check_graphs, shortest_paths
 
 PAIR_VALUES = ("hops", "last_edges", "walks", "resistance")
 """The names of values of pairs that relations read instead of making them."""
@@ -187,7 +187,9 @@ class GraphBatch:
 
     @cached_property
     def _distances(self) -> Tensor:
-        distances = shortest_paths(self.edge_index, self.num_nodes, self.graph_of_nodes)
+        distances = shortest_paths(self.edge_index, self.num_nodes, self.batch)
+        if self.batch is None:
+            distances = distances[None]
         # The last graphs may have no nodes, of which the batch says nothing.
         return torch.nn.functional.pad(distances, (0, 0, 0, 0, 0, len(self.sizes) - len(distances)), value=-1)
 

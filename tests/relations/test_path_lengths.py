@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from relbias.relations import shortest_paths
 from relbias.relations.dijkstra import dijkstra
 
-module = importlib.import_module("relbias.relations.shortest_paths")
+module = importlib.import_module("relbias.relations.path_lengths")
 breadth_first = importlib.import_module("relbias.relations.breadth_first")
 floyd_warshall = importlib.import_module("relbias.relations.floyd_warshall")
 
