@@ -64,6 +64,14 @@ def test_a_batch_equals_its_graphs_one_by_one(readout, norm):
     torch.testing.assert_close(model.float()(*data).double(), together, rtol=1e-5, atol=1e-5)
 
 
+def test_the_sum_is_the_mean_times_the_nodes_by_the_root_of_the_width():
+    model, data = make(readout="mean"), collate(GRAPHS)
+    model.head.bias.data.zero_()
+    mean, sizes = model(*data), torch.tensor([[float(n)] for n, _ in GRAPHS], dtype=torch.float64)
+    model.readout = "sum"
+    torch.testing.assert_close(model(*data), mean * sizes / model.head.in_features**0.5, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("readout", READOUTS)
 def test_the_order_of_nodes_does_not_matter(readout):
     model, (x, edges, types, batch) = make(readout=readout, max_degree=2), collate(GRAPHS)

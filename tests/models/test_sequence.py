@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from tests.models.sequences import NUM_TOKENS, every_encoding, language_model, random_tokens
 from torch.nn import functional as F
 
 import relbias as rb
-from relbias.encodings import create_encoding
-from relbias.models import LanguageModel, document_positions, padded_positions
+from relbias.encodings import Fire, create_encoding
+from relbias.models import LanguageModel, SequenceEncoder, document_positions, padded_positions
 
 
 def written_down(model, tokens, window=None):
@@ -103,6 +105,16 @@ def test_packed_documents_equal_each_alone(made):
             for number in row.unique():
                 alone = model(tokens[item : item + 1, row == number])
                 torch.testing.assert_close(packed[item, row == number], alone[0], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [LanguageModel, SequenceEncoder])
+def test_documents_begin_anew_where_places_matter(kind):
+    """Beyond FIRE's threshold of three tokens a bias depends on the places and not on their difference alone."""
+    torch.manual_seed(0)
+    model = kind(partial(Fire, threshold=3.0), num_tokens=NUM_TOKENS, dim=16, depth=2, dtype=torch.float64)
+    tokens = random_tokens(1, length=12)
+    packed = model(tokens, document_ids=torch.tensor([[0] * 5 + [1] * 7]))
+    torch.testing.assert_close(packed[:, 5:], model(tokens[:, 5:]), rtol=0, atol=1e-10)
 
 
 @every_encoding()

@@ -131,8 +131,8 @@ def test_refuses_what_is_no_graph_of_one_kind(function):
 
 def test_nan_is_found_in_columns_that_lie_apart():
     data = random_graph(6, 8, 1)
-    data.x = torch.zeros(4, 6).T
-    data.x[3, 2] = float("nan")
+    data.x = torch.zeros(4, 2, 6).permute(2, 1, 0)
+    data.x[3, 1, 2] = float("nan")
     with pytest.raises(ValueError, match=r"^x has NaN in 1 of 6 rows"):
         graph_batch(data)
 
