@@ -37,11 +37,11 @@ lint: .venv/dev.stamp
 	@touch $@
 
 .venv/dev.stamp: .venv/demo.stamp
-	$(BIN)/pip install --quiet -e ".[vision,graph,train,plot]" --group dev
+	$(BIN)/pip install --quiet -e ".[vision,graph,audio,train,plot]" --group dev
 	@touch $@
 
 .venv/notebooks.stamp: .venv/demo.stamp
-	$(BIN)/pip install --quiet -e ".[vision,graph,train,plot]" --group notebooks
+	$(BIN)/pip install --quiet -e ".[vision,graph,audio,train,plot]" --group notebooks
 	@touch $@
 
 clean:

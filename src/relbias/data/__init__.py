@@ -8,6 +8,7 @@ from relbias._nearest import nearest
 
 if TYPE_CHECKING:
     from relbias.data.algorithmic import Algorithmic
+    from relbias.data.audio import Audio
     from relbias.data.cifar10 import CIFAR10
     from relbias.data.digits import Digits
     from relbias.data.graphs import GraphData
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Algorithmic": "algorithmic",
+    "Audio": "audio",
     "CIFAR10": "cifar10",
     "Digits": "digits",
     "GraphData": "graphs",
@@ -30,6 +32,7 @@ _MODULES = {
 __all__ = [
     "CIFAR10",
     "Algorithmic",
+    "Audio",
     "Digits",
     "GraphData",
     "HuggingFaceText",

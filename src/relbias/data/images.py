@@ -15,7 +15,7 @@ Transform = Callable[[Any], Tensor]
 """From an image to a (C, height, width) tensor."""
 
 
-class _Numbered(Dataset):
+class Numbered(Dataset):
     """Samples with their positions, which their random numbers depend on."""
 
     def __init__(self, dataset: Dataset) -> None:
@@ -48,7 +48,7 @@ def training_batches(
     """
     sampler = shuffled(dataset, trainer)
     return DataLoader(
-        dataset=_Numbered(dataset),
+        dataset=Numbered(dataset),
         batch_size=batch_size,
         sampler=sampler,
         num_workers=num_workers,
@@ -59,7 +59,7 @@ def training_batches(
 def batches(dataset: Dataset, transform: Transform, batch_size: int, num_workers: int) -> DataLoader:
     """Batches in the order of the data set, for evaluation; otherwise as :func:`training_batches`."""
     return DataLoader(
-        dataset=_Numbered(dataset),
+        dataset=Numbered(dataset),
         batch_size=batch_size,
         num_workers=num_workers,
         collate_fn=partial(_collate, transform, None),
