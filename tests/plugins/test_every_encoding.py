@@ -1,4 +1,4 @@
-"""Every encoding inside timm's and torch's models: it starts by changing nothing, or is refused and nothing changes."""
+"""Every encoding in a model of each host: it starts by changing nothing, or is refused and nothing changes."""
 
 import pytest
 import timm
@@ -6,6 +6,7 @@ import torch
 from tests.encodings.every import names
 from tests.plugins.torch.test_refusals import same, snapshot
 from torch import nn
+from torchaudio.models.wav2vec2.components import _get_encoder
 
 import relbias as rb
 from relbias.encodings.base import find_encoding
@@ -81,6 +82,14 @@ def test_in_timm_over_a_grid(name, vit):
 @pytest.mark.parametrize("name", names())
 def test_in_torch_over_a_sequence(name, encoder):
     check(rb.plugins.torch, *encoder, name, takes(name, Sequence), **OPTIONS.get(name, {}))
+
+
+@pytest.mark.parametrize("name", names())
+def test_in_torchaudio_over_frames(name):
+    torch.manual_seed(0)
+    model = _get_encoder(16, 32, 0.0, 4, 2, 2, 4, 0.0, 48, 0.0, 0.0, False, 0.0).eval()
+    expected = takes(name, Sequence) or name == "cope"
+    check(rb.plugins.torchaudio, model, torch.randn(2, 9, 16), name, expected, **OPTIONS.get(name, {}))
 
 
 def test_a_gate_made_from_the_layers_input_learns_in_a_host(encoder):

@@ -88,16 +88,8 @@ class WavLM(Encoding):
             raise ValueError(
                 f"{self.label} needs the layer's input, x of shape (B, {index.shape[0]}, {size}), got {given}"
             )
-        return Terms(b=self.table, g=self._gates(x), index=index.map(self._bucket, self.num_buckets))
-
-    def _gates(self, x: Tensor) -> Tensor:
-        """The gate of each query, (B, H, N), at least in float32."""
-        dtype = torch.promote_types(torch.promote_types(x.dtype, self.constant.dtype), torch.float32)
-        heads = rearrange(x, "b n (h d) -> b h n d", h=self.num_heads).to(dtype)
-        with without_autocast(x):
-            scores = nn.functional.linear(heads, self.gate.weight.to(dtype), self.gate.bias.to(dtype))
-        r, s = scores.unflatten(-1, (2, 4)).sum(dim=-1).sigmoid().unbind(dim=-1)
-        return r * (s * self.constant.to(dtype)[:, None] - 1.0) + 2.0
+        gates = wavlm_gates(x, self.gate.weight, self.gate.bias, self.constant)
+        return Terms(b=self.table, g=gates, index=index.map(self._bucket, self.num_buckets))
 
     def _bucket(self, offsets: Tensor) -> Tensor:
         return t5_buckets(offsets, self.num_buckets, self.max_distance, bidirectional=True)
@@ -105,3 +97,27 @@ class WavLM(Encoding):
     def zero_(self) -> None:
         """Set the table to zero."""
         nn.init.zeros_(self.table)
+
+
+def wavlm_gates(x: Tensor, weight: Tensor, bias: Tensor, constant: Tensor) -> Tensor:
+    """The gate of each query, g_i = r (s c_h - 1) + 2.
+
+    Args:
+        x: (B, N, H D), the layer's input.
+        weight: (8, D), of the linear map.
+        bias: (8,), likewise.
+        constant: c, (H,).
+
+    Returns:
+        (B, H, N), at least in float32.
+
+    Example:
+        >>> wavlm_gates(torch.randn(2, 10, 512), torch.zeros(8, 64), torch.zeros(8), torch.ones(8)).unique()
+        tensor([1.7500])
+    """
+    dtype = torch.promote_types(torch.promote_types(x.dtype, constant.dtype), torch.float32)
+    heads = rearrange(x, "b n (h d) -> b h n d", h=constant.shape[0]).to(dtype)
+    with without_autocast(x):
+        scores = nn.functional.linear(heads, weight.to(dtype), bias.to(dtype))
+    r, s = scores.unflatten(-1, (2, 4)).sum(dim=-1).sigmoid().unbind(dim=-1)
+    return r * (s * constant.to(dtype)[:, None] - 1.0) + 2.0

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from relbias._nearest import nearest
 
 if TYPE_CHECKING:
-    from relbias.plugins import pyg, timm, torch
+    from relbias.plugins import pyg, timm, torch, torchaudio
 
-__all__ = ["pyg", "timm", "torch"]
+__all__ = ["pyg", "timm", "torch", "torchaudio"]
 
 
 def __getattr__(name: str) -> Any:

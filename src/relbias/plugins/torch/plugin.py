@@ -35,9 +35,10 @@ def attach(
     optimizer the new parameters: attach before building it.
 
     Left as they are: the cross-attention of nn.TransformerDecoderLayer, modules whose `kdim` or `vdim` is not
-    `embed_dim`, and subclasses of nn.MultiheadAttention. Any other module that is called with a key that is not its
-    query raises a ValueError then, since nothing is known of the distance between two sequences. Code that takes the
-    weights out of an attention module, instead of calling it, passes the encoding by.
+    `embed_dim`, subclasses of nn.MultiheadAttention, and those in torchaudio's WavLM, which only hold weights. Any
+    other module that is called with a key that is not its query raises a ValueError then, since nothing is known of
+    the distance between two sequences. Code that takes the weights out of an attention module, instead of calling it,
+    passes the encoding by.
 
     Args:
         model: any module, such as nn.TransformerEncoder, nn.Transformer, torchaudio's Conformer or PyG's GPSConv; or
@@ -142,13 +143,17 @@ def settings(model: nn.Module) -> dict[str, Any]:
 def _find(model: nn.Module) -> list[nn.MultiheadAttention]:
     """The attention modules that get an encoding, or the reason why there are none."""
     name = type(model).__name__
-    modules = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+    idle = _idle(model)
+    modules = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention) and m not in idle]
     if any(isinstance(module, RelativeMultiheadAttention) for module in modules):
         raise ValueError(f"{name} has an encoding attached inside; call detach on the module that `attach` was given")
     if not modules:
-        timms = type(model).__module__.startswith("timm.")
-        advice = "use relbias.plugins.timm" if timms else "there is nothing to attach to"
-        raise ValueError(f"{name} has no nn.MultiheadAttention inside; {advice}")
+        if idle:
+            raise ValueError(
+                f"{name} has nn.MultiheadAttention only inside WavLMSelfAttention, which takes the weights and never "
+                "calls it; use relbias.plugins.torchaudio"
+            )
+        raise ValueError(f"{name} has no nn.MultiheadAttention inside; {_advice(model)}")
     torchs = [module for module in modules if type(module) is nn.MultiheadAttention]
     if not torchs:
         classes = ", ".join(sorted({type(module).__name__ for module in modules}))
@@ -162,6 +167,24 @@ def _find(model: nn.Module) -> list[nn.MultiheadAttention]:
         raise ValueError(f"{name} has cross-attention only, which has no default relation; there is nothing to attach")
     refuse_added_keys(name, found)
     return found
+
+
+def _advice(model: nn.Module) -> str:
+    if type(model).__module__.startswith("timm."):
+        return "use relbias.plugins.timm"
+    if any(type(module).__module__.startswith("torchaudio.models.wav2vec2.") for module in model.modules()):
+        return "use relbias.plugins.torchaudio"
+    return "there is nothing to attach to"
+
+
+def _idle(model: nn.Module) -> set[nn.Module]:
+    """What is inside torchaudio's WavLM attention: its nn.MultiheadAttention only holds weights."""
+    return {
+        inside
+        for module in model.modules()
+        if any(cls.__module__ == "torchaudio.models.wav2vec2.wavlm_attention" for cls in type(module).__mro__)
+        for inside in module.modules()
+    }
 
 
 def refuse_added_keys(name: str, attentions: list[nn.MultiheadAttention]) -> None:
