@@ -10,6 +10,7 @@ from relbias.models.generation import generate
 from relbias.models.graph import GraphTransformer
 from relbias.models.language_model import LanguageModel
 from relbias.models.memory import SegmentMemory
+from relbias.models.spectrogram import SpectrogramTransformer
 
 __all__ = [
     "EncoderDecoder",
@@ -17,6 +18,7 @@ __all__ = [
     "LanguageModel",
     "SegmentMemory",
     "SequenceEncoder",
+    "SpectrogramTransformer",
     "TransformerBlock",
     "document_positions",
     "encode_in_chunks",

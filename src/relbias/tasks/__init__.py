@@ -4,6 +4,7 @@ from relbias._extras import extra
 
 with extra("train"):
     from relbias.tasks.attention_monitor import AttentionMonitor
+    from relbias.tasks.audio_classification import AudioClassification
     from relbias.tasks.base import Task, warmup_cosine
     from relbias.tasks.compile import Compile
     from relbias.tasks.graph_prediction import GraphPrediction
@@ -14,6 +15,7 @@ with extra("train"):
 
 __all__ = [
     "AttentionMonitor",
+    "AudioClassification",
     "Compile",
     "GraphPrediction",
     "ImageClassification",
