@@ -134,3 +134,12 @@ def test_sizes():
 def test_options_out_of_range_are_refused(option, value):
     with pytest.raises(ValueError, match=f"{option} is {value}"):
         AudioClassification(_Sum, "none", **{option: value})
+
+
+def test_the_training_loss_is_smoothed(monkeypatch):
+    task = AudioClassification(_Sum, "none", num_classes=3, label_smoothing=0.4)
+    monkeypatch.setattr(task, "log", lambda *given, **options: None)
+    batch = next(iter(_loader([1, 2], [1, 2])))
+    probability = (4.0 * torch.eye(3)[1]).log_softmax(0)
+    target = torch.tensor([0.4 / 3, 0.6 + 0.4 / 3, 0.4 / 3])
+    assert task.training_step(batch, 0).item() == pytest.approx(-(target * probability).sum().item())

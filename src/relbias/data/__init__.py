@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from relbias.data.image_folder import ImageFolder
     from relbias.data.pydoc_topics import PydocTopics
     from relbias.data.text_files import TextFiles
+    from relbias.data.tones import Tones
 
 _MODULES = {
     "Algorithmic": "algorithmic",
@@ -27,6 +28,7 @@ _MODULES = {
     "ImageFolder": "image_folder",
     "PydocTopics": "pydoc_topics",
     "TextFiles": "text_files",
+    "Tones": "tones",
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "ImageFolder",
     "PydocTopics",
     "TextFiles",
+    "Tones",
 ]
 
 
