@@ -59,6 +59,21 @@ class KVCache:
         """Hold the tokens of another cache."""
         vars(self).update(vars(other))
 
+    def keep(self, length: int) -> None:
+        """Forget all tokens but the last ones.
+
+        Args:
+            length: how many are kept, if there are so many.
+        """
+        first = max(self.length - length, 0)
+        if first == 0:
+            return
+        k, v = self.tokens()
+        rest = (self.positions, self.key_padding_mask, self.document_ids)
+        # Copies, for a view of the last tokens would hold the others as well.
+        kept = (k[:, :, first:], v[:, :, first:], *(None if x is None else x[:, first:] for x in rest))
+        self.assign(KVCache(*(None if x is None else x.clone() for x in kept)))
+
     def appended(
         self,
         k: Tensor,

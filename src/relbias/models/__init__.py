@@ -3,17 +3,26 @@
 from relbias.models import graph, vision
 from relbias.models.block import TransformerBlock
 from relbias.models.chunks import encode_in_chunks
+from relbias.models.conformer import Conformer
+from relbias.models.conformer_block import ConformerBlock
 from relbias.models.documents import document_positions, padded_positions
 from relbias.models.encoder import SequenceEncoder
 from relbias.models.encoder_decoder import EncoderDecoder
+from relbias.models.frame_streams import ConformerStream, FrameStream
 from relbias.models.generation import generate
 from relbias.models.graph import GraphTransformer
 from relbias.models.language_model import LanguageModel
 from relbias.models.memory import SegmentMemory
 from relbias.models.spectrogram import SpectrogramTransformer
+from relbias.models.subsampling import ConvSubsampling
 
 __all__ = [
+    "Conformer",
+    "ConformerBlock",
+    "ConformerStream",
+    "ConvSubsampling",
     "EncoderDecoder",
+    "FrameStream",
     "GraphTransformer",
     "LanguageModel",
     "SegmentMemory",
