@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from relbias.data.algorithmic import Algorithmic
     from relbias.data.audio import Audio
     from relbias.data.cifar10 import CIFAR10
+    from relbias.data.digit_strings import DigitStrings
     from relbias.data.digits import Digits
     from relbias.data.graphs import GraphData
     from relbias.data.hugging_face_text import HuggingFaceText
     from relbias.data.image_folder import ImageFolder
     from relbias.data.pydoc_topics import PydocTopics
+    from relbias.data.spoken_digits import SpokenDigits
     from relbias.data.text_files import TextFiles
     from relbias.data.tones import Tones
 
@@ -22,11 +24,13 @@ _MODULES = {
     "Algorithmic": "algorithmic",
     "Audio": "audio",
     "CIFAR10": "cifar10",
+    "DigitStrings": "digit_strings",
     "Digits": "digits",
     "GraphData": "graphs",
     "HuggingFaceText": "hugging_face_text",
     "ImageFolder": "image_folder",
     "PydocTopics": "pydoc_topics",
+    "SpokenDigits": "spoken_digits",
     "TextFiles": "text_files",
     "Tones": "tones",
 }
@@ -35,11 +39,13 @@ __all__ = [
     "CIFAR10",
     "Algorithmic",
     "Audio",
+    "DigitStrings",
     "Digits",
     "GraphData",
     "HuggingFaceText",
     "ImageFolder",
     "PydocTopics",
+    "SpokenDigits",
     "TextFiles",
     "Tones",
 ]

@@ -14,6 +14,7 @@ from relbias.models.graph import GraphTransformer
 from relbias.models.language_model import LanguageModel
 from relbias.models.memory import SegmentMemory
 from relbias.models.spectrogram import SpectrogramTransformer
+from relbias.models.speech import SpeechTransformer
 from relbias.models.subsampling import ConvSubsampling
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SegmentMemory",
     "SequenceEncoder",
     "SpectrogramTransformer",
+    "SpeechTransformer",
     "TransformerBlock",
     "document_positions",
     "encode_in_chunks",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from relbias.encodings import Encoding, EncodingSpec, create_encoding
-from relbias.encodings.base import find_encoding
+from relbias.encodings import Encoding, EncodingSpec
+from relbias.models.input_encoding import split_encoding
 from relbias.relations import Sequence
 from relbias.relations.base import as_integers, can_check_values, check_size
 
@@ -69,11 +67,9 @@ class TokenEmbedding(nn.Module):
             check_size("max_length", max_length, 1)
         self.num_tokens, self.dim = num_tokens, dim
         self.weight = nn.Parameter(torch.empty(num_tokens, dim, device=device, dtype=dtype))
-        options: dict[str, Any] = {"max_length": max_length} if _has_max_length(encoding) else {}
-        first = create_encoding(encoding, num_heads, dim // num_heads, relation, **options)
-        at_input = hasattr(first, "embed")
-        self.position: Any = first.to(device=device, dtype=dtype) if at_input else None
-        self.per_layer: EncodingSpec | Encoding = "none" if at_input else encoding
+        self.position, self.per_layer = split_encoding(
+            encoding, num_heads, dim // num_heads, relation, max_length, device=device, dtype=dtype
+        )
         self._reset_weight()
 
     def reset_parameters(self) -> None:
@@ -131,9 +127,3 @@ def check_tokens(tokens: Tensor, num_tokens: int, name: str = "tokens") -> Tenso
         if low < 0 or high >= num_tokens:
             raise ValueError(f"{name} must be from 0 to {num_tokens - 1}, got {low if low < 0 else high}")
     return tokens
-
-
-def _has_max_length(encoding: Any) -> bool:
-    """Whether it is the name or the class of an encoding with the option max_length."""
-    cls = find_encoding(encoding) if isinstance(encoding, str) else encoding
-    return inspect.isclass(cls) and "max_length" in inspect.signature(cls).parameters

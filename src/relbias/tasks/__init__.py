@@ -12,6 +12,7 @@ with extra("train"):
     from relbias.tasks.language_modeling import LanguageModeling
     from relbias.tasks.nan_guard import NaNGuard, NonFiniteError
     from relbias.tasks.sequence_to_sequence import SequenceToSequence
+    from relbias.tasks.speech_recognition import SpeechRecognition
 
 __all__ = [
     "AttentionMonitor",
@@ -23,6 +24,7 @@ __all__ = [
     "NaNGuard",
     "NonFiniteError",
     "SequenceToSequence",
+    "SpeechRecognition",
     "Task",
     "warmup_cosine",
 ]

@@ -12,8 +12,7 @@ from torchmetrics import MeanMetric
 
 from relbias.data.windows import IGNORED, quarter
 from relbias.encodings import EncodingSpec
-from relbias.encodings.resize import Unit
-from relbias.tasks.base import Task
+from relbias.tasks.at_lengths import AtLengths
 from relbias.tasks.reach import unreached
 
 
@@ -33,7 +32,7 @@ class Perplexity(MeanMetric):
         return super().compute().exp()
 
 
-class LanguageModeling(Task):
+class LanguageModeling(AtLengths):
     """Cross entropy of the next token, in nats per token.
 
     A batch is (tokens (B, N), targets (B, N)), int64, and where documents are packed their numbers (B, N); a target of
@@ -123,10 +122,6 @@ class LanguageModeling(Task):
         """The length of the windows, in tokens."""
         return batch[0].shape[1]
 
-    def prepare_for_size(self, size: int, unit: Unit | None = None) -> None:
-        """Raises ValueError: a network of sequences takes a length as it is, or not at all."""
-        raise ValueError("no table of a sequence is made longer")
-
     def on_train_start(self) -> None:
         """Sets the rate of the first step, and tells of tables that are not reached."""
         super().on_train_start()
@@ -150,43 +145,13 @@ class LanguageModeling(Task):
         self.val_loss.update(*mean(losses, counted))
         self.log("val/loss", self.val_loss, prog_bar=True, batch_size=len(losses))
 
-    def on_test_start(self) -> None:
-        """Makes the means of each test dataloader."""
-        lengths = getattr(getattr(self.trainer, "datamodule", None), "test_lengths", [])
-        self._suffixes = ["", *(f"_{length}" for length in lengths)]
-        self._left_out: set[str] = set()
-        self.test_means: Any = nn.ModuleDict()
+    def scores_at_own_length(self, scores: dict[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
+        """The perplexity too."""
+        return {**scores, "perplexity": scores["loss"]}
 
-    def on_test_end(self) -> None:
-        """Forgets them."""
-        del self.test_means
-
-    def test_step(self, batch: tuple[Tensor, ...], batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Collects what is measured of a test dataloader."""
-        suffix = self._suffixes[dataloader_idx]
-        if suffix in self._left_out:
-            return
-        try:
-            scores = self.scores(batch)
-        except ValueError as error:
-            if not suffix or batch_idx:
-                raise
-            self._left_out.add(suffix)
-            if self.trainer.is_global_zero:
-                print(f"test at {suffix[1:]}: left out: {error}", file=sys.stderr, flush=True)
-            return
-        if not suffix:
-            scores["perplexity"] = scores["loss"]
-        for name, score in scores.items():
-            self._collect(name, suffix, *score)
-
-    def _collect(self, name: str, suffix: str, value: Tensor, weight: Tensor) -> None:
-        key = f"{name}{suffix}"
-        if key not in self.test_means:
-            self.test_means[key] = (Perplexity if name == "perplexity" else MeanMetric)().to(self.device)
-        self.test_means[key].update(value, weight)
-        place: Any = {"metric_attribute": f"test_means.{key}", "add_dataloader_idx": False}
-        self.log(f"test/{key}", self.test_means[key], on_step=False, on_epoch=True, batch_size=1, **place)
+    def metric(self, name: str) -> MeanMetric:
+        """What collects a number of the test: its mean, or the perplexity."""
+        return Perplexity() if name == "perplexity" else MeanMetric()
 
     def predict_step(self, batch: tuple[Tensor, ...], batch_idx: int) -> dict[str, Tensor]:
         """The mean loss of each window, (B,), in nats per token."""
