@@ -4,6 +4,7 @@ import hashlib
 import pickle
 
 import numpy as np
+import soundfile
 from PIL import Image
 from torchvision import datasets
 
@@ -45,3 +46,15 @@ def write_images(root, numbers, size=(40, 50)):
             pixels = generator.integers(0, 60, (*size, 3), dtype=np.uint8)
             pixels[..., place % 3] += 150
             Image.fromarray(pixels).save(root / name / f"{position:03}.png")
+
+
+def write_clips(root, numbers, rate=8000, seconds=0.1):
+    """A folder for each class with WAV files, whose tone tells the class and whose noise the clip."""
+    generator = np.random.default_rng(0)
+    time = np.arange(round(seconds * rate)) / rate
+    for place, (name, number) in enumerate(numbers.items()):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for n in range(number):
+            samples = 0.3 * np.sin(2 * np.pi * 300 * (place + 1) * time) + generator.normal(0, 0.01, len(time))
+            soundfile.write(root / name / f"{n:03}.wav", samples, rate)
+    return root

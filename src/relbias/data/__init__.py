@@ -9,13 +9,16 @@ from relbias._nearest import nearest
 if TYPE_CHECKING:
     from relbias.data.algorithmic import Algorithmic
     from relbias.data.audio import Audio
+    from relbias.data.audio_folder import AudioFolder
     from relbias.data.cifar10 import CIFAR10
     from relbias.data.digit_strings import DigitStrings
     from relbias.data.digits import Digits
+    from relbias.data.esc50 import ESC50
     from relbias.data.graphs import GraphData
     from relbias.data.hugging_face_text import HuggingFaceText
     from relbias.data.image_folder import ImageFolder
     from relbias.data.pydoc_topics import PydocTopics
+    from relbias.data.speech_commands import SpeechCommands
     from relbias.data.spoken_digits import SpokenDigits
     from relbias.data.text_files import TextFiles
     from relbias.data.tones import Tones
@@ -23,28 +26,34 @@ if TYPE_CHECKING:
 _MODULES = {
     "Algorithmic": "algorithmic",
     "Audio": "audio",
+    "AudioFolder": "audio_folder",
     "CIFAR10": "cifar10",
     "DigitStrings": "digit_strings",
     "Digits": "digits",
+    "ESC50": "esc50",
     "GraphData": "graphs",
     "HuggingFaceText": "hugging_face_text",
     "ImageFolder": "image_folder",
     "PydocTopics": "pydoc_topics",
     "SpokenDigits": "spoken_digits",
+    "SpeechCommands": "speech_commands",
     "TextFiles": "text_files",
     "Tones": "tones",
 }
 
 __all__ = [
     "CIFAR10",
+    "ESC50",
     "Algorithmic",
     "Audio",
+    "AudioFolder",
     "DigitStrings",
     "Digits",
     "GraphData",
     "HuggingFaceText",
     "ImageFolder",
     "PydocTopics",
+    "SpeechCommands",
     "SpokenDigits",
     "TextFiles",
     "Tones",

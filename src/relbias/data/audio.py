@@ -61,7 +61,7 @@ class Audio(LightningDataModule):
         hop_ms: float = 10.0,
         num_frames: int | None = None,
         batch_size: int = 32,
-        augment: Callable[[Tensor], Tensor] | None = None,
+        augment: Callable[[Any], Any] | None = None,
         test_lengths: Sequence[int] = (),
         num_workers: int = 0,
         classes: list[str] | None = None,

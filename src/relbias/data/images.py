@@ -80,7 +80,7 @@ def _collate(
 
 
 def split(
-    labels: Sequence[int], classes: Sequence[str], val_share: float, test_share: float, seed: int
+    labels: Sequence[int], classes: Sequence[str], val_share: float, test_share: float, seed: int, what: str = "images"
 ) -> tuple[list[int], list[int], list[int]]:
     """Parts samples into three, each class by the same shares.
 
@@ -90,6 +90,7 @@ def split(
         val_share: the share of each class for validation.
         test_share: the share of each class for the test.
         seed: of the split.
+        what: the samples are, for messages.
 
     Returns:
         The positions for training, validation and test, each sorted. A part whose share is not zero has at least one
@@ -113,8 +114,8 @@ def split(
         num_val, num_test = (max(1, round(share * len(own))) if share else 0 for share in (val_share, test_share))
         if len(own) <= num_val + num_test:
             raise ValueError(
-                f"class {name!r} has {len(own)} images, and {num_val} for validation and {num_test} for the test leave "
-                "none for training; add images, or make the shares smaller"
+                f"class {name!r} has {len(own)} {what}, and {num_val} for validation and {num_test} for the test leave "
+                f"none for training; add {what}, or make the shares smaller"
             )
         order = [own[place] for place in torch.randperm(len(own), generator=generator).tolist()]
         val += order[:num_val]
