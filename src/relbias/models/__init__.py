@@ -15,6 +15,7 @@ from relbias.models.language_model import LanguageModel
 from relbias.models.memory import SegmentMemory
 from relbias.models.spectrogram import SpectrogramTransformer
 from relbias.models.speech import SpeechTransformer
+from relbias.models.speech_conformer import SpeechConformer
 from relbias.models.subsampling import ConvSubsampling
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "SegmentMemory",
     "SequenceEncoder",
     "SpectrogramTransformer",
+    "SpeechConformer",
     "SpeechTransformer",
     "TransformerBlock",
     "document_positions",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from relbias.attention import KVCache
 from relbias.attention.masks import Window
 from relbias.encodings import Encoding, EncodingSpec
+from relbias.models.chunk_mask import check_chunks, chunk_mask
 from relbias.models.conformer_block import ConformerBlock
 from relbias.models.conformer_weights import from_torchaudio
 from relbias.models.frame_lengths import check_frames
@@ -90,7 +91,9 @@ class Conformer(nn.Module):
             check_size(name, size, 1)
         if input_dim % num_heads:
             raise ValueError(f"input_dim must be a multiple of num_heads, got {input_dim} and {num_heads}")
-        _check_chunks(chunk, left_context, window, use_group_norm)
+        check_chunks(chunk, left_context, window)
+        if chunk is not None and use_group_norm:
+            raise ValueError("a GroupNorm looks at the whole clip, which a stream has not; use BatchNorm with chunk")
         self.input_dim, self.window, self.chunk, self.left_context = input_dim, window, chunk, left_context
         like: Any = {"device": device, "dtype": dtype}
         head_dim = input_dim // num_heads
@@ -163,9 +166,13 @@ class Conformer(nn.Module):
         x = input if padding is None else input.masked_fill(padding[..., None], 0.0)
         if self.position is not None:
             x = self.position.embed(x, self.position.relation(frames))
-        mask = None if self.chunk is None else chunk_mask(frames, self.chunk, self.left_context, input.device)
+        mask, window = None, self.window
+        if self.chunk is not None:
+            mask = chunk_mask(frames, self.chunk, self.left_context, input.device)
+            if self.left_context is not None:  # all that the mask leaves is within, so that the rest costs no time
+                window = (self.left_context + self.chunk - 1, self.chunk - 1)
         for block in self.blocks:
-            x, _ = block(x, padding=padding, window=self.window, attn_mask=mask)
+            x, _ = block(x, padding=padding, window=window, attn_mask=mask)
         return (x if padding is None else x.masked_fill(padding[..., None], 0.0)), lengths
 
     def new_stream(self) -> ConformerStream:
@@ -234,43 +241,3 @@ class Conformer(nn.Module):
     def _check(self, input: Tensor) -> None:
         if input.ndim != 3 or input.shape[-1] != self.input_dim or input.shape[1] == 0:
             raise ValueError(f"input must have shape (B, T, {self.input_dim}) with T >= 1, got {tuple(input.shape)}")
-
-
-def chunk_mask(frames: int, chunk: int, left_context: int | None, device: torch.device | str | None = None) -> Tensor:
-    """Which frames a frame attends to: those of its own chunk, and `left_context` before it.
-
-    Args:
-        frames: T.
-        chunk: how many frames a chunk has; the last one may have fewer.
-        left_context: how many frames before the chunk, or None for all.
-        device: where the mask is made.
-
-    Returns:
-        (T, T) bool, True = may attend.
-
-    Example:
-        >>> chunk_mask(5, chunk=2, left_context=1).int()
-        tensor([[1, 1, 0, 0, 0],
-                [1, 1, 0, 0, 0],
-                [0, 1, 1, 1, 0],
-                [0, 1, 1, 1, 0],
-                [0, 0, 0, 1, 1]], dtype=torch.int32)
-    """
-    keys = torch.arange(frames, device=device)
-    first = (keys - keys % chunk)[:, None]
-    allowed = keys < first + chunk
-    return allowed if left_context is None else allowed & (keys >= first - left_context)
-
-
-def _check_chunks(chunk: int | None, left_context: int | None, window: Window | None, use_group_norm: bool) -> None:
-    if chunk is None:
-        if left_context is not None:
-            raise ValueError("left_context is of chunks; give chunk as well, or a window")
-        return
-    check_size("chunk", chunk, 1)
-    if left_context is not None:
-        check_size("left_context", left_context, 0)
-    if window is not None:
-        raise ValueError("chunks have a left_context and no window; give one of the two")
-    if use_group_norm:
-        raise ValueError("a GroupNorm looks at the whole clip, which a stream does not have; use BatchNorm with chunk")
