@@ -128,8 +128,10 @@ def test_inputs_that_do_not_fit():
     for shape in ((2, 12, 5), (12, 6), (2, 0, 6)):
         with pytest.raises(ValueError, match=r"features must be \(B, T, 6\) with a frame, got"):
             model(torch.zeros(shape, dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"lengths must be \(2,\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"lengths must be a tensor of shape \(2,\), got \(3,\)"):
         model(torch.zeros(2, 12, 6, dtype=torch.float64), torch.tensor([1, 2, 3]))
+    with pytest.raises(ValueError, match="lengths must be from 1 to the 12 frames that there are, got 0"):
+        model(torch.zeros(2, 12, 6, dtype=torch.float64), torch.tensor([1, 0]))
     with pytest.raises(ValueError, match="size"):
         model.prepare_for_size(0)
     with pytest.raises(ValueError, match="unit"):

@@ -8,9 +8,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from relbias.encodings import Encoding, EncodingSpec, create_encoding
+from relbias.encodings import Encoding, EncodingSpec
 from relbias.encodings.resize import Unit, check_unit
 from relbias.models.block import TransformerBlock
+from relbias.models.frame_lengths import check_frames
+from relbias.models.input_encoding import split_encoding
 from relbias.plugins.grids import resize_encodings
 from relbias.relations import Grid
 from relbias.relations.base import check_size
@@ -77,10 +79,7 @@ class SpectrogramTransformer(nn.Module):
         grid = Grid(num_mels // patch_size[1], -(-num_frames // patch_size[0]))
         like: Any = {"device": device, "dtype": dtype}
         self.patch_embedding = nn.Linear(patch_size[0] * patch_size[1], dim, **like)
-        first = create_encoding(encoding, num_heads, dim // num_heads, grid)
-        at_input = hasattr(first, "embed")
-        self.position: Any = first.to(**like) if at_input else None
-        per_block = "none" if at_input else encoding
+        self.position, per_block = split_encoding(encoding, num_heads, dim // num_heads, grid, **like)
         self.blocks: Any = nn.ModuleList(
             TransformerBlock(dim, num_heads, per_block, grid, mlp_ratio=mlp_ratio, dropout=dropout, **like)
             for _ in range(depth)
@@ -133,17 +132,16 @@ class SpectrogramTransformer(nn.Module):
             (B, num_classes).
 
         Raises:
-            ValueError: the features or lengths have another shape, or exceed the table's size.
+            ValueError: shapes do not fit, a clip has no frames or more than there are, or they exceed the table's size.
         """
         if features.ndim != 3 or features.shape[2] != self.num_mels or not features.shape[1]:
             raise ValueError(f"features must be (B, T, {self.num_mels}) with a frame, got {tuple(features.shape)}")
-        if lengths is not None and lengths.shape != features.shape[:1]:
-            raise ValueError(f"lengths must be ({len(features)},), got {tuple(lengths.shape)}")
         (p, q), frames = self.patch, features.shape[1]
         width, height = -(-frames // p), self.num_mels // q
         x = torch.nn.functional.pad(features, (0, 0, 0, width * p - frames))
         padding = None
         if lengths is not None:
+            lengths = check_frames(lengths, len(features), frames)
             inside = torch.arange(width * p, device=x.device) < lengths[:, None]
             x = x.masked_fill(~inside[..., None], 0)
             padding = ~inside[:, ::p].repeat(1, height)  # the tokens of a band stand together
