@@ -6,15 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.relations.trees import forests, path_to_root
 
-from relbias.relations import Pairs, ancestor_codes, sibling_codes
-
-
-def path_to_root(parents, node):
-    path = [node]
-    while parents[path[-1]] >= 0:
-        path.append(parents[path[-1]])
-    return path
+from relbias.relations import TREE_NEIGHBORS, Pairs, ancestor_codes, depth_codes, neighbor_codes, sibling_codes
 
 
 def code(offset, limit, drop_far):
@@ -49,29 +43,55 @@ def sibling_loop(parents, limit, drop_far):
     return torch.tensor(codes, dtype=torch.int16).view(len(parents), len(parents))
 
 
-@st.composite
-def forests(draw):
-    """Parents before or after their children, several roots."""
-    n = draw(st.integers(0, 9))
-    order = draw(st.permutations(range(n)))
-    parents = [-1] * n
-    for place in range(1, n):
-        above = draw(st.integers(-1, place - 1))
-        parents[order[place]] = order[above] if above >= 0 else -1
-    return parents
+def depth_loop(parents, limit, drop_far):
+    codes = []
+    for i in range(len(parents)):
+        for j in range(len(parents)):
+            first, second = path_to_root(parents, i), path_to_root(parents, j)
+            codes.append(code(len(second) - len(first) if first[-1] == second[-1] else None, limit, drop_far))
+    return torch.tensor(codes, dtype=torch.int16).view(len(parents), len(parents))
+
+
+def neighbor(parents, i, j):
+    if i == j:
+        return "itself"
+    if parents[i] == j:
+        return "parent"
+    if parents[j] == i:
+        return "child"
+    children = [c for c in range(len(parents)) if parents[c] == parents[i] >= 0]
+    if i in children and j in children:
+        step = children.index(j) - children.index(i)
+        return {1: "next sibling", -1: "previous sibling"}.get(step, "none")
+    return "none"
 
 
 @given(parents=forests(), limit=st.integers(0, 4), drop_far=st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_equal_the_loops(parents, limit, drop_far):
     given_parents = torch.tensor(parents, dtype=torch.int8)
-    for function, loop in ((ancestor_codes, ancestor_loop), (sibling_codes, sibling_loop)):
+    for function, loop in (
+        (ancestor_codes, ancestor_loop),
+        (sibling_codes, sibling_loop),
+        (depth_codes, depth_loop),
+    ):
         codes = function(given_parents, limit, drop_far)
         assert torch.equal(codes, loop(parents, limit, drop_far))
         assert Pairs(2 * limit + 2)(codes).shape == (len(parents), len(parents))
 
 
-@pytest.mark.parametrize("function", [ancestor_codes, sibling_codes])
+@given(parents=forests())
+@settings(max_examples=60, deadline=None)
+def test_neighbors_equal_the_loop(parents):
+    codes = neighbor_codes(torch.tensor(parents, dtype=torch.int64))
+    assert codes.dtype == torch.int16
+    assert codes.shape == (len(parents), len(parents))
+    for i in range(len(parents)):
+        for j in range(len(parents)):
+            assert TREE_NEIGHBORS[codes[i, j]] == neighbor(parents, i, j)
+
+
+@pytest.mark.parametrize("function", [ancestor_codes, sibling_codes, depth_codes])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 def test_a_batch_with_padding_equals_its_trees_alone(function, dtype):
     first, second = torch.tensor([-1, 0, 0, 1, 1, 1, 2]), torch.tensor([2, 2, -1])
@@ -85,12 +105,20 @@ def test_a_batch_with_padding_equals_its_trees_alone(function, dtype):
     assert (padding[:, :3] == 5).all()
 
 
-def test_a_deep_tree():
-    codes = ancestor_codes(torch.arange(-1, 299), 300)
-    assert torch.equal(codes, torch.arange(300)[None] - torch.arange(300)[:, None] + 300)
+def test_a_chain_of_3000():
+    codes = ancestor_codes(torch.arange(-1, 2999), 3000)
+    nodes = torch.arange(3000, dtype=torch.int16)
+    assert torch.equal(codes, nodes - nodes[:, None] + 3000)
 
 
-@pytest.mark.parametrize("function", [ancestor_codes, sibling_codes])
+def test_a_star_of_3000():
+    codes = sibling_codes(torch.tensor([-1] + [0] * 2999), 3000)
+    nodes = torch.arange(2999, dtype=torch.int16)
+    assert torch.equal(codes[1:, 1:], nodes - nodes[:, None] + 3000)
+    assert (codes[0, 1:] == 6001).all()
+
+
+@pytest.mark.parametrize("function", [ancestor_codes, sibling_codes, depth_codes])
 @pytest.mark.parametrize(
     ("parents", "limit", "message"),
     [
@@ -107,7 +135,13 @@ def test_refusals(function, parents, limit, message):
         function(torch.tensor(parents), limit)
 
 
+@pytest.mark.parametrize("function", [ancestor_codes, sibling_codes, depth_codes])
 @pytest.mark.parametrize("parents", [[0], [1, 0], [-1, 2, 3, 1, 1]])
-def test_refuses_a_cycle(parents):
+def test_refuses_a_cycle(function, parents):
     with pytest.raises(ValueError, match="its own ancestor"):
-        ancestor_codes(torch.tensor(parents), 2)
+        function(torch.tensor(parents), 2)
+
+
+def test_refuses_more_nodes_than_fit():
+    with pytest.raises(ValueError, match="a tree of 32768 nodes has too many"):
+        neighbor_codes(torch.full((32768,), -1))

@@ -14,12 +14,16 @@ from relbias.relations.head_groups import HeadGroups, HeadGroupsIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
 from relbias.relations.path_lengths import shortest_paths
 from relbias.relations.sequence import Sequence, SequenceIndex
-from relbias.relations.tree import ancestor_codes, sibling_codes
+from relbias.relations.tree import TREE_NEIGHBORS, ancestor_codes, depth_codes, neighbor_codes, sibling_codes
+from relbias.relations.tree_paths import step_codes, tree_hops, tree_steps
+from relbias.relations.tree_tokens import between_tokens
+from relbias.relations.tree_walks import tree_pageranks
 from relbias.relations.volume import Volume, VolumeIndex
 from relbias.relations.walks import RandomWalks, Resistances
 
 __all__ = [
     "PAIR_VALUES",
+    "TREE_NEIGHBORS",
     "Bins",
     "BinsIndex",
     "Distances",
@@ -50,10 +54,17 @@ __all__ = [
     "Volume",
     "VolumeIndex",
     "ancestor_codes",
+    "between_tokens",
+    "depth_codes",
     "edge_types",
+    "neighbor_codes",
     "pairwise_distances",
     "random_walks",
     "resistance_distances",
     "shortest_paths",
     "sibling_codes",
+    "step_codes",
+    "tree_hops",
+    "tree_pageranks",
+    "tree_steps",
 ]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relbias.relations.base import as_integers, can_check_values, check_size
+from relbias.relations.base import check_size
+from relbias.relations.tree_order import Forest, forest_of
+
+TREE_NEIGHBORS = ("itself", "parent", "child", "next sibling", "previous sibling", "none")
+"""The names of the codes of `neighbor_codes`."""
 
 
 def ancestor_codes(parents: Tensor, max_distance: int, drop_far: bool = False) -> Tensor:
@@ -23,8 +27,8 @@ def ancestor_codes(parents: Tensor, max_distance: int, drop_far: bool = False) -
         (N, N) or (B, N, N) int16.
 
     Raises:
-        ValueError: another shape or dtype, or (on CPU, outside compile and export) a parent that is not a node, or a
-            node above itself.
+        ValueError: another shape or dtype, more than 32,767 nodes, or (on CPU, outside compile and export) a parent
+            that is not a node, or a node above itself.
 
     Example:
         >>> ancestor_codes(torch.tensor([-1, 0, 1]), max_distance=2)  # a root, its child and its grandchild
@@ -32,25 +36,12 @@ def ancestor_codes(parents: Tensor, max_distance: int, drop_far: bool = False) -
                 [1, 2, 3],
                 [0, 1, 2]], dtype=torch.int16)
     """
-    parents, batched = _as_parents(parents, max_distance)
-    batch, n = parents.shape
-    nodes = torch.arange(n, device=parents.device).expand(batch, n)
-    heights = torch.zeros(batch, n, n + 1, dtype=torch.int64, device=parents.device)  # how far j is above i
-    related = torch.zeros(batch, n, n + 1, dtype=torch.bool, device=parents.device)
-    # Node n stands above all roots, so that every node has an ancestor at every step.
-    above = torch.nn.functional.pad(torch.where(parents < 0, n, parents), (0, 1), value=n)
-    ancestors = nodes
-    for height in range(n + 1):
-        if height and can_check_values(ancestors) and bool((ancestors == nodes).any()):
-            raise ValueError("a node is its own ancestor; parents must form trees")
-        if bool((ancestors == n).all()):
-            break
-        heights.scatter_(2, ancestors[..., None], height)
-        related.scatter_(2, ancestors[..., None], True)
-        ancestors = above.gather(1, ancestors)
-    heights, related = heights[..., :n], related[..., :n]
-    codes = _codes(heights.mT - heights, related | related.mT, max_distance, drop_far)
-    return codes if batched else codes[0]
+    _check_distance(max_distance)
+    forest = forest_of(parents)
+    depths = forest.depths.to(torch.int16)
+    first, second = depths[:, :, None], depths[:, None]
+    related = forest.common_depths() == torch.minimum(first, second)
+    return forest.unbatched(_codes(second - first, related, max_distance, drop_far))
 
 
 def sibling_codes(parents: Tensor, max_distance: int, drop_far: bool = False) -> Tensor:
@@ -68,7 +59,8 @@ def sibling_codes(parents: Tensor, max_distance: int, drop_far: bool = False) ->
         (N, N) or (B, N, N) int16.
 
     Raises:
-        ValueError: another shape or dtype, or (on CPU, outside compile and export) a parent that is not a node.
+        ValueError: another shape or dtype, more than 32,767 nodes, or (on CPU, outside compile and export) a parent
+            that is not a node, or a node above itself.
 
     Example:
         >>> sibling_codes(torch.tensor([-1, 0, 0, 0]), max_distance=2)  # a root and its three children
@@ -77,32 +69,101 @@ def sibling_codes(parents: Tensor, max_distance: int, drop_far: bool = False) ->
                 [5, 1, 2, 3],
                 [5, 0, 1, 2]], dtype=torch.int16)
     """
-    parents, batched = _as_parents(parents, max_distance)
-    siblings = (parents[:, :, None] == parents[:, None]) & (parents >= 0)[:, None]
-    ranks = siblings.tril(-1).sum(dim=-1)
-    itself = torch.eye(parents.shape[1], dtype=torch.bool, device=parents.device)
-    codes = _codes(ranks[:, None] - ranks[:, :, None], siblings | itself, max_distance, drop_far)
-    return codes if batched else codes[0]
+    _check_distance(max_distance)
+    forest = forest_of(parents)
+    ranks = forest.ranks.to(torch.int16)
+    return forest.unbatched(_codes(ranks[:, None] - ranks[:, :, None], _siblings(forest), max_distance, drop_far))
 
 
-def _as_parents(parents: Tensor, max_distance: int) -> tuple[Tensor, bool]:
+def depth_codes(parents: Tensor, max_distance: int, drop_far: bool = False) -> Tensor:
+    """How much deeper in its tree node j lies than node i, as codes of `Pairs(2 K + 2)`.
+
+    The code is K + d if j is d edges farther from the root than i, K - d if it is d edges nearer, and 2 K + 1 if they
+    are of different trees.
+
+    Args:
+        parents: (N,) or (B, N) integers, the parent of each node; -1 for a root, also for padding.
+        max_distance: K, the largest difference with a code of its own, in edges.
+        drop_far: whether two nodes whose depths differ more count as not related, instead of as K apart.
+
+    Returns:
+        (N, N) or (B, N, N) int16.
+
+    Raises:
+        ValueError: another shape or dtype, more than 32,767 nodes, or (on CPU, outside compile and export) a parent
+            that is not a node, or a node above itself.
+
+    Example:
+        >>> depth_codes(torch.tensor([-1, 0, 1, 0]), max_distance=2)  # a root, its child, its grandchild, another child
+        tensor([[2, 3, 4, 3],
+                [1, 2, 3, 2],
+                [0, 1, 2, 1],
+                [1, 2, 3, 2]], dtype=torch.int16)
+    """
+    _check_distance(max_distance)
+    forest = forest_of(parents)
+    depths = forest.depths.to(torch.int16)
+    related = forest.common_depths() >= 0
+    return forest.unbatched(_codes(depths[:, None] - depths[:, :, None], related, max_distance, drop_far))
+
+
+def neighbor_codes(parents: Tensor) -> Tensor:
+    """Whether node j is the parent, a child, the next or the previous sibling of node i, as codes of `Pairs(6)`.
+
+    The code of a pair is the place of the name in `TREE_NEIGHBORS`: "itself", "parent" (j is the parent of i), "child",
+    "next sibling" (j follows i among the children of their parent), "previous sibling" and "none".
+
+    Args:
+        parents: (N,) or (B, N) integers, the parent of each node; -1 for a root, also for padding.
+
+    Returns:
+        (N, N) or (B, N, N) int16.
+
+    Raises:
+        ValueError: another shape or dtype, more than 32,767 nodes, or (on CPU, outside compile and export) a parent
+            that is not a node, or a node above itself.
+
+    Example:
+        >>> neighbor_codes(torch.tensor([-1, 0, 0, 0]))  # a root and its three children
+        tensor([[0, 2, 2, 2],
+                [1, 0, 3, 5],
+                [1, 4, 0, 3],
+                [1, 5, 4, 0]], dtype=torch.int16)
+    """
+    forest = forest_of(parents)
+    n = forest.parents.shape[1]
+    nodes = torch.arange(n, device=forest.parents.device)
+    ranks = forest.ranks.to(torch.int16)
+    siblings, steps = _siblings(forest), ranks[:, None] - ranks[:, :, None]
+    parent = forest.parents[:, :, None] == nodes
+    codes = torch.full(siblings.shape, TREE_NEIGHBORS.index("none"), dtype=torch.int16, device=nodes.device)
+    for name, pairs in (
+        ("parent", parent),
+        ("child", parent.mT),
+        ("next sibling", siblings & (steps == 1)),
+        ("previous sibling", siblings & (steps == -1)),
+        ("itself", nodes[:, None] == nodes),
+    ):
+        codes.masked_fill_(pairs, TREE_NEIGHBORS.index(name))
+    return forest.unbatched(codes)
+
+
+def _siblings(forest: Forest) -> Tensor:
+    """Which two nodes have one parent, (B, N, N) bool; a node and itself, but not two roots."""
+    nodes = torch.arange(forest.parents.shape[1], device=forest.parents.device)
+    families = torch.where(forest.parents < 0, -1 - nodes, forest.parents)
+    families = families.to(torch.int16)
+    return families[:, :, None] == families[:, None]
+
+
+def _check_distance(max_distance: int) -> None:
     check_size("max_distance", max_distance, 0)
     if 2 * max_distance + 1 > torch.iinfo(torch.int16).max:
         raise ValueError(f"max_distance must be at most 16383, got {max_distance}")
-    parents = as_integers("parents", parents)
-    if parents.ndim not in (1, 2):
-        raise ValueError(f"parents must have shape (N,) or (B, N), got {tuple(parents.shape)}")
-    n = parents.shape[-1]
-    if can_check_values(parents) and parents.numel() and not -1 <= int(parents.min()) <= int(parents.max()) < n:
-        raise ValueError(
-            f"the parents of {n} nodes are from 0 to {n - 1}, or -1 for a root, got {int(parents.min())} "
-            f"to {int(parents.max())}"
-        )
-    return (parents if parents.ndim == 2 else parents[None]).long(), parents.ndim == 2
 
 
 def _codes(offsets: Tensor, related: Tensor, max_distance: int, drop_far: bool) -> Tensor:
     if drop_far:
         related = related & (offsets.abs() <= max_distance)
-    codes = offsets.clamp(-max_distance, max_distance) + max_distance
-    return torch.where(related, codes, 2 * max_distance + 1).to(torch.int16)
+    codes = offsets.clamp(-max_distance, max_distance).add_(max_distance)
+    return codes.masked_fill_(~related, 2 * max_distance + 1)
