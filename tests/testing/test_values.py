@@ -13,7 +13,9 @@ from relbias.relations import (
     Grid,
     HeadGroups,
     Hops,
+    Labels,
     Pairs,
+    Product,
     RandomWalks,
     Relation,
     Resistances,
@@ -33,6 +35,8 @@ CODED = {
     EdgeTypes(2): 5,
     EdgeTypes(2, prefix_tokens=1): 5,
     HeadGroups((Hops(2, prefix_tokens=1), Pairs(3)), (1, 2)): 8,
+    Labels(3): 9,
+    Product((Pairs(3), Hops(2))): 15,
 }
 """Relations and how many codes they have."""
 UNCODED = (

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from relbias.data.algorithmic import Algorithmic
     from relbias.data.audio import Audio
     from relbias.data.audio_folder import AudioFolder
+    from relbias.data.chorales import Chorales
     from relbias.data.cifar10 import CIFAR10
     from relbias.data.digit_strings import DigitStrings
     from relbias.data.digits import Digits
@@ -29,6 +30,7 @@ _MODULES = {
     "AudioFolder": "audio_folder",
     "CIFAR10": "cifar10",
     "DigitStrings": "digit_strings",
+    "Chorales": "chorales",
     "Digits": "digits",
     "ESC50": "esc50",
     "GraphData": "graphs",
@@ -47,6 +49,7 @@ __all__ = [
     "Algorithmic",
     "Audio",
     "AudioFolder",
+    "Chorales",
     "DigitStrings",
     "Digits",
     "GraphData",

@@ -11,8 +11,10 @@ from relbias.models.encoder_decoder import EncoderDecoder
 from relbias.models.frame_streams import ConformerStream, FrameStream
 from relbias.models.generation import generate
 from relbias.models.graph import GraphTransformer
+from relbias.models.hold_and_bigram import HoldAndBigram
 from relbias.models.language_model import LanguageModel
 from relbias.models.memory import SegmentMemory
+from relbias.models.music import MusicTransformer
 from relbias.models.spectrogram import SpectrogramTransformer
 from relbias.models.speech import SpeechTransformer
 from relbias.models.speech_conformer import SpeechConformer
@@ -26,7 +28,9 @@ __all__ = [
     "EncoderDecoder",
     "FrameStream",
     "GraphTransformer",
+    "HoldAndBigram",
     "LanguageModel",
+    "MusicTransformer",
     "SegmentMemory",
     "SequenceEncoder",
     "SpectrogramTransformer",

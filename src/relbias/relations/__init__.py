@@ -11,8 +11,10 @@ from relbias.relations.graph_batch import PAIR_VALUES, GraphBatch, GraphRelation
 from relbias.relations.graph_features import pairwise_distances, random_walks, resistance_distances
 from relbias.relations.grid import Grid, GridIndex
 from relbias.relations.head_groups import HeadGroups, HeadGroupsIndex
+from relbias.relations.labels import Labels, LabelsIndex
 from relbias.relations.pairs import Hops, HopsIndex, Pairs, PairsIndex
 from relbias.relations.path_lengths import shortest_paths
+from relbias.relations.product import Product, ProductIndex
 from relbias.relations.sequence import Sequence, SequenceIndex
 from relbias.relations.tree import TREE_NEIGHBORS, ancestor_codes, depth_codes, neighbor_codes, sibling_codes
 from relbias.relations.tree_paths import step_codes, tree_hops, tree_steps
@@ -44,8 +46,12 @@ __all__ = [
     "Hops",
     "HopsIndex",
     "Index",
+    "Labels",
+    "LabelsIndex",
     "Pairs",
     "PairsIndex",
+    "Product",
+    "ProductIndex",
     "RandomWalks",
     "Relation",
     "Resistances",

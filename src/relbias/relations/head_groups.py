@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from relbias.relations.base import ALL_ROWS, Index, Relation, check_size
+from relbias.relations.several import check_relations, made_indices
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ class HeadGroups(Relation):
             )
         for heads in self.heads:
             check_size("each of HeadGroups' heads", heads, 1)
-        for relation in self.relations:
-            if relation.num_codes is None:
-                raise ValueError(f"HeadGroups takes relations with a limited number of codes, got {relation!r}")
+        check_relations("HeadGroups", self.relations)
 
     @property
     def num_heads(self) -> int:
@@ -83,28 +82,12 @@ class HeadGroups(Relation):
         Raises:
             ValueError: a number, kind or size of indices that does not fit.
         """
-        if len(indices) != len(self.relations):
-            raise ValueError(
-                f"HeadGroups takes an index for each of its {len(self.relations)} relations, got {len(indices)}"
-            )
-        made = tuple(
-            index if isinstance(index, Index) else relation(index)
-            for relation, index in zip(self.relations, indices, strict=True)
-        )
+        made = made_indices("HeadGroups", self.relations, indices)
         for relation, index, heads in zip(self.relations, made, self.heads, strict=True):
-            if not isinstance(index, relation.index_type) or index.code_space != relation.code_space:
-                raise ValueError(
-                    f"HeadGroups takes an index made by {relation!r}, got a {type(index).__name__} "
-                    f"with the codes {index.code_space}"
-                )
             if index.batch_heads[1] not in (1, heads):
                 raise ValueError(
                     f"the index of {relation!r} has codes for {index.batch_heads[1]} heads, and {heads} read it"
                 )
-        sizes = [(index.batch_heads[0], *index.shape) for index in made]
-        largest = max(batch for batch, _, _ in sizes)
-        if any(batch not in (1, largest) or shape != list(sizes[0][1:]) for batch, *shape in sizes):
-            raise ValueError(f"the indices of HeadGroups need the same sizes (batch, queries, keys), got {sizes}")
         return HeadGroupsIndex(made, self.heads)
 
 

@@ -11,6 +11,7 @@ with extra("train"):
     from relbias.tasks.image_classification import ImageClassification
     from relbias.tasks.language_modeling import LanguageModeling
     from relbias.tasks.nan_guard import NaNGuard, NonFiniteError
+    from relbias.tasks.next_note import NextNote
     from relbias.tasks.sequence_to_sequence import SequenceToSequence
     from relbias.tasks.speech_recognition import SpeechRecognition
 
@@ -22,6 +23,7 @@ __all__ = [
     "ImageClassification",
     "LanguageModeling",
     "NaNGuard",
+    "NextNote",
     "NonFiniteError",
     "SequenceToSequence",
     "SpeechRecognition",

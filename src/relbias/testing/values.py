@@ -13,7 +13,9 @@ from relbias.relations import (
     Features,
     HeadGroups,
     Hops,
+    Labels,
     Pairs,
+    Product,
     RandomWalks,
     Relation,
     Resistances,
@@ -37,7 +39,8 @@ def random_values(relation: Relation, batch: int, n: int, m: int) -> tuple[Tenso
         What the relation is called with, each a tensor with a batch axis.
 
     Raises:
-        ValueError: the relation is not one of the library's, or a HeadGroups of one that is not made from one tensor.
+        ValueError: the relation is not one of the library's, or a HeadGroups or Product with one that is not made from
+            one tensor.
 
     Example:
         >>> from relbias.relations import Bins
@@ -54,6 +57,8 @@ def random_values(relation: Relation, batch: int, n: int, m: int) -> tuple[Tenso
         return None
     if isinstance(relation, Pairs):
         return (torch.randint(relation.num_codes, pairs),)
+    if isinstance(relation, Labels):
+        return torch.randint(relation.num_labels, (batch, n)), torch.randint(relation.num_labels, (batch, m))
     if isinstance(relation, Hops):
         return (torch.randint(-1, relation.max_distance + 3, pairs),)  # also more than far
     if isinstance(relation, EdgeSets):
@@ -68,7 +73,7 @@ def random_values(relation: Relation, batch: int, n: int, m: int) -> tuple[Tenso
         return (torch.rand(*pairs, relation.num_given),)
     if isinstance(relation, Features):
         return (torch.randn(*pairs, relation.num_features),)
-    if isinstance(relation, HeadGroups):
+    if isinstance(relation, HeadGroups | Product):
         groups = [random_values(part, batch, n, m) for part in relation.relations]
         if all(values is not None and len(values) == 1 for values in groups):
             return tuple(values[0] for values in groups if values)
