@@ -1,4 +1,7 @@
-"""Small models of torchaudio's families with random weights, as its factories and bundles build them."""
+"""Small models of torchaudio's families, as its bundles return them, with random weights instead of a download."""
+
+import dataclasses
+from unittest import mock
 
 import torch
 import torchaudio
@@ -34,18 +37,22 @@ LENGTHS = torch.tensor([2000, 1200])
 FRAMES = torch.tensor([48, 28])
 
 
+ALIGNER = torchaudio.pipelines.MMS_FA
+"""Its model adds the log-probability 0 of a star, to one item at a time."""
+
+
 def make(name, **changed):
-    """The bundle's own architecture, made small, in eval mode, and wrapped as its get_model() does."""
+    """What the bundle's get_model() returns, of the same architecture but small."""
     torch.manual_seed(0)
-    bundle = BUNDLES[name]
-    model = utils._get_model(bundle._model_type, {**bundle._params, **SIZES, **STILL, **changed})
+    bundle = ALIGNER if name == "aligner" else BUNDLES[name]
+    small = dataclasses.replace(bundle, _params={**bundle._params, **SIZES, **STILL, **changed})
+    model = utils._get_model(small._model_type, small._params)
     with torch.no_grad():
         for parameter in model.encoder.parameters():  # random, not the small numbers of a start
             if parameter.ndim > 1:
                 parameter.normal_(std=0.3)
-    if bundle._normalize_waveform:
-        model = utils._extend_model(model, normalize_waveform=True)
-    return model.eval()
+    with mock.patch.object(utils, "_get_state_dict", return_value=model.state_dict()):
+        return small.get_model()
 
 
 def inner(model):
