@@ -11,6 +11,7 @@ from tests.models.sequences import every_encoding
 from torch import nn
 
 from relbias.bench.memory import peak_memory
+from relbias.encodings import create_encoding
 from relbias.models import Conformer
 from relbias.models.chunk_mask import chunk_mask
 from relbias.models.frame_norms import FrameBatchNorm, FrameGroupNorm
@@ -125,6 +126,16 @@ def test_a_stream_equals_all_frames_at_once(made, convolution_first):
     assert past.seen == 19
     assert {cache.length for cache in past.caches} == {6}
     assert {tuple(rows.shape) for rows in past.frames} == {(2, DIM, 4)}
+
+
+def test_a_stream_counts_positions_from_its_start():
+    """FIRE divides by the query's position, which a cache of the last frames alone does not tell."""
+    encoding = create_encoding("fire", HEADS, DIM // HEADS, threshold=2.0).double()
+    model, x = make(encoding, chunk=4, left_context=6), frames(1, 19)
+    past = model.new_stream()
+    with torch.no_grad():
+        output = torch.cat([model.stream(piece, past) for piece in x.split(4, dim=1)], dim=1)
+        close(output, model(x, torch.tensor([19]))[0])
 
 
 def test_a_stream_with_all_of_the_past():
