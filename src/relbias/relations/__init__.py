@@ -17,7 +17,9 @@ from relbias.relations.path_lengths import shortest_paths
 from relbias.relations.product import Product, ProductIndex
 from relbias.relations.sequence import Sequence, SequenceIndex
 from relbias.relations.tree import TREE_NEIGHBORS, ancestor_codes, depth_codes, neighbor_codes, sibling_codes
+from relbias.relations.tree_bins import UNRELATED, fixed_bins, growing_values
 from relbias.relations.tree_paths import step_codes, tree_hops, tree_steps
+from relbias.relations.tree_sample_bins import sample_bins
 from relbias.relations.tree_tokens import between_tokens
 from relbias.relations.tree_walks import tree_pageranks
 from relbias.relations.volume import Volume, VolumeIndex
@@ -26,6 +28,7 @@ from relbias.relations.walks import RandomWalks, Resistances
 __all__ = [
     "PAIR_VALUES",
     "TREE_NEIGHBORS",
+    "UNRELATED",
     "Bins",
     "BinsIndex",
     "Distances",
@@ -63,10 +66,13 @@ __all__ = [
     "between_tokens",
     "depth_codes",
     "edge_types",
+    "fixed_bins",
+    "growing_values",
     "neighbor_codes",
     "pairwise_distances",
     "random_walks",
     "resistance_distances",
+    "sample_bins",
     "shortest_paths",
     "sibling_codes",
     "step_codes",
