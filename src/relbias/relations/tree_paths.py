@@ -34,7 +34,7 @@ def tree_hops(parents: Tensor) -> Tensor:
     """
     forest = forest_of(parents)
     up = _up(forest)
-    return forest.unbatched(torch.where(up < 0, -1, up + up.mT))
+    return forest.unbatched((up + up.mT).clamp_(min=-1))  # -2 between two trees
 
 
 def tree_steps(parents: Tensor) -> tuple[Tensor, Tensor]:
