@@ -20,7 +20,7 @@ def test_overlays_name_the_encodings_of_the_registry(name):
 
 def test_names_take_wildcards():
     assert resources.names("configs", "*rope*") == [
-        f"encoding/{name}" for name in ("rope", "rope_axial", "rope_mixed", "rope_ntk", "rope_yarn")
+        f"encoding/{name}" for name in ("rope", "rope_alibi", "rope_axial", "rope_mixed", "rope_ntk", "rope_yarn")
     ]
     assert resources.names("configs", "nothing") == []
 

@@ -204,6 +204,12 @@ def test_one_seed_has_no_deviation():
     assert table.render(runs, "cmd").splitlines()[2] == "| shaw | 50.0 | 25.0 | 12,345 | 60 | 60 | 1 |"
 
 
+def test_error_rates_are_in_percent():
+    lines = table.render([[record(0.5, **{"test/error_rate_32": 0.0725})]], "cmd").splitlines()
+    assert lines[0] == "| encoding | accuracy, % | error rate 32, % | parameters | training, s | epochs | seeds |"
+    assert lines[2] == "| shaw | 50.0 | 7.2 | 12,345 | 60 | 60 | 1 |"
+
+
 def test_a_table_without_a_place_is_appended(tmp_path):
     readme = tmp_path / "README.md"
     table.insert(readme, "a", "one")

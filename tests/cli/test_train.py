@@ -179,16 +179,17 @@ def test_every_form_of_the_encoding_reaches_the_model(spec, tiny):
 def test_check_builds_recipes_and_configs(tmp_path, capsys):
     tree = tmp_path / "tree.yaml"  # no recipe has trees
     tree.write_text("model: {init_args: {encoding: ast_trans}}")
-    names = ["vision/digits", "encoding/table", "encoding/irpe", str(tree), "trainer/smoke"]
+    names = ["vision/digits", "encoding/table", "encoding/irpe", str(tree), "trainer/smoke", "network/window_sides"]
     assert cli.main(["check", *names]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "ok  vision/digits"
     assert lines[1].startswith("ok  encoding/table on ")
-    assert lines[2] == "ok  encoding/irpe on vision/cifar10_vit"
+    assert lines[2] == "ok  encoding/irpe on audio/speech_commands"
     assert lines[3].startswith(f"--  {tree} fits none of the recipes (")
     assert f"; vision/digits with {tree}: 'ast_trans' takes the relation" in lines[3]
     assert f"language/chars with {tree}: 'ast_trans' takes the relation" in lines[3]
     assert lines[4].startswith("ok  trainer/smoke on ")
+    assert lines[5] == "ok  network/window_sides on audio/digit_strings"  # other networks have no such option
 
 
 def test_check_refuses_what_does_not_exist(tmp_path, capsys):

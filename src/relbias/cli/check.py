@@ -41,18 +41,23 @@ def _check_one(name: str, overlays: Sequence[str]) -> str:
     if overlays or "class_path" in (read(name).get("model") or ()):
         build([(label, read(label)) for label in (name, *overlays)], with_trainer=False)
         return f"ok  {' with '.join((name, *overlays))}"
-    refusals = []
+    refusals, unknown = [], []
     for recipe in resources.names("recipes"):
         sources = [(label, read(label)) for label in (recipe, name)]
         try:
             merge(sources)
         except MissingExtraError as error:
             refusals.append(f"{recipe}: {error}")
-            continue  # any other error is one of the config: a key or encoding that does not exist
+            continue
+        except ValueError as error:  # the recipe has no such option, or the config names what does not exist
+            unknown.append(str(error))
+            continue
         try:
             build(sources, with_trainer=False)
         except ValueError as error:  # what the recipe's own classes refuse, such as an encoding for sequences on a grid
             refusals.append(str(error))
         else:
             return f"ok  {name} on {recipe}"
+    if unknown and not refusals:
+        raise ValueError(unknown[0])
     return f"--  {name} fits none of the recipes ({'; '.join(refusals)})"

@@ -13,9 +13,9 @@ USAGE = """usage: relbias table RECIPE [--seeds N] [-c encoding/CONFIG ...] [-c 
 
 Trains and tests the recipe with its own encoding and with that of every -c that sets model.init_args.encoding, each
 with the seeds 0 to N - 1 (default 3), and writes the table between the markers in README.md beside the recipe. Other
-configs and keys apply to every run. A column stands for each number of the test, accuracies in percent. Runs lie where
-`relbias fit` puts them; one of the same configuration is not repeated where it is finished, and continued where it was
-stopped."""
+configs and keys apply to every run. A column stands for each number of the test, accuracies and error rates in
+percent. Runs lie where `relbias fit` puts them; one of the same configuration is not repeated where it is finished,
+and continued where it was stopped."""
 
 ENCODING = "model.init_args.encoding"
 TEST = "test/"  # what the names of a test's metrics begin with
@@ -187,9 +187,9 @@ def render(rows: Sequence[Sequence[dict[str, Any]]], command: str) -> str:
         command: the command that made them.
 
     Returns:
-        A row per encoding: the numbers of the test as mean ± sample standard deviation over the seeds, accuracies in
-        percent and others to four digits, a dash where not all runs of the row have the number; the number of
-        parameters, the mean time of a training and its epochs; below, machine, commit and command.
+        A row per encoding: the numbers of the test as mean ± sample standard deviation over the seeds, accuracies
+        and error rates in percent and others to four digits, a dash where not all runs of the row have the number;
+        the number of parameters, the mean time of a training and its epochs; below, machine, commit and command.
 
     Example:
         >>> run = {"encoding": "shaw", "test/mae": 0.25, "test/accuracy": 0.5, "parameters": 7, "seconds": 60.0}
@@ -201,7 +201,7 @@ def render(rows: Sequence[Sequence[dict[str, Any]]], command: str) -> str:
     """
     every = [run for runs in rows for run in runs]
     columns = list(dict.fromkeys(name for run in every for name in run if name.startswith(TEST)))
-    names = [name.removeprefix(TEST).replace("_", " ") + (", %" if "accuracy" in name else "") for name in columns]
+    names = [name.removeprefix(TEST).replace("_", " ") + (", %" if _is_share(name) else "") for name in columns]
     head = ["encoding", *names, "parameters", "training, s", "epochs", "seeds"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for runs in rows:
@@ -216,15 +216,20 @@ def render(rows: Sequence[Sequence[dict[str, Any]]], command: str) -> str:
 
 def _cell(name: str, found: Sequence[float | None]) -> str:
     """The mean, and where there are several values their spread to the same decimal place."""
-    values = [(100 if "accuracy" in name else 1) * value for value in found if value is not None]
+    values = [(100 if _is_share(name) else 1) * value for value in found if value is not None]
     if len(values) < len(found):
         return "-"
     mean = statistics.fmean(values)
     form = ".1f"
-    if "accuracy" not in name:
+    if not _is_share(name):
         is_plain = math.isfinite(mean) and (mean == 0 or 1e-4 <= abs(mean) < 1e4)
         form = f".{3 - math.floor(math.log10(abs(mean) or 1))}f" if is_plain else ".3e"
     return f"{mean:{form}} ± {statistics.stdev(values):{form}}" if len(values) > 1 else f"{mean:{form}}"
+
+
+def _is_share(name: str) -> bool:
+    """Whether a number of a test is a share, which the table gives in percent."""
+    return "accuracy" in name or "error_rate" in name
 
 
 def insert(readme: Path, name: str, table: str, command: str = "table") -> None:
