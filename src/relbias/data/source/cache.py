@@ -1,0 +1,115 @@
+"""Parsed sources on disk, found by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import zipfile
+import zlib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from relbias.data.source.parsed import KINDS, Function, ParsedSource, Problem
+
+FORMAT = 1
+"""To be raised with every change of what parsing gives or of how it is written."""
+_ARRAYS = ("kinds", "spans", "parents", "node_of_token")
+
+
+class ParseCache:
+    """A folder with a file for each parsed source, an npz of integers and of JSON, without pickle.
+
+    The key is a hash of the source's bytes, its language, :data:`FORMAT` and the version of the parser, so that what is
+    found by it is what parsing would give. A file that is damaged, or that holds another key, counts as absent.
+
+    Args:
+        folder: made when something is first kept.
+
+    Example:
+        >>> from relbias.data.source.python import parse_python
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cache = ParseCache(folder)
+        ...     cache.put(b"x = 1", parse_python(b"x = 1"))
+        ...     cache.get(b"x = 1", "python").tokens, cache.get(b"x = 2", "python")
+        (('x', '=', '1'), None)
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def get(self, source: bytes, language: str) -> ParsedSource | None:
+        """What was kept for this source; None where there is nothing, or nothing that can be trusted."""
+        key = _key(source, language)
+        try:
+            with np.load(self._path(key), allow_pickle=False) as file:
+                arrays = {name: torch.from_numpy(file[name]) for name in _ARRAYS}
+                texts = json.loads(file["texts"].tobytes())
+            if texts["key"] != key:
+                return None
+            parsed = ParsedSource(
+                language=language,
+                tokens=tuple(texts["tokens"]),
+                node_types=tuple(texts["names"][number] for number in texts["node_types"]),
+                functions=tuple(Function(*function) for function in texts["functions"]),
+                problems=tuple(Problem(*problem) for problem in texts["problems"]),
+                **arrays,
+            )
+            return parsed if _is_whole(parsed) else None
+        except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error):
+            return None
+
+    def put(self, source: bytes, parsed: ParsedSource) -> None:
+        """Keeps what a source gave. A reader finds the whole file or none."""
+        key = _key(source, parsed.language)
+        names = sorted(set(parsed.node_types))
+        places = {name: place for place, name in enumerate(names)}
+        texts = {
+            "key": key,
+            "tokens": parsed.tokens,
+            "names": names,
+            "node_types": [places[name] for name in parsed.node_types],
+            "functions": parsed.functions,
+            "problems": parsed.problems,
+        }
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                data = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
+                np.savez_compressed(file, texts=data, **{name: getattr(parsed, name).numpy() for name in _ARRAYS})
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.npz"
+
+
+def _key(source: bytes, language: str) -> str:
+    parser = sys.version if language == "python" else _versions(language)
+    return hashlib.sha256(f"{FORMAT} {language} {parser}\n".encode() + source).hexdigest()
+
+
+def _versions(language: str) -> str:
+    packages = ("tree-sitter", f"tree-sitter-{language}")
+    try:
+        return " ".join(version(package) for package in packages)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _is_whole(parsed: ParsedSource) -> bool:
+    n, v = len(parsed.tokens), len(parsed.node_types)
+    shapes = ((parsed.kinds, (n,)), (parsed.spans, (n, 4)), (parsed.parents, (v,)), (parsed.node_of_token, (n,)))
+    if any(array.shape != shape or array.dtype != torch.int32 for array, shape in shapes):
+        return False
+    ranges = ((parsed.kinds, 0, len(KINDS)), (parsed.parents, -1, v), (parsed.node_of_token, 0, v))
+    return all(not len(array) or low <= int(array.min()) <= int(array.max()) < high for array, low, high in ranges)

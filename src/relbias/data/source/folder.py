@@ -1,0 +1,142 @@
+"""All source files of a folder, parsed, and a summary of what could not be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from relbias.data.source.cache import ParseCache
+from relbias.data.source.parsed import ParsedSource, Problem
+from relbias.data.source.python import parse_python
+
+SUFFIXES = {
+    ".py": "python",
+    ".js": "javascript",
+    ".mjs": "javascript",
+    ".cjs": "javascript",
+    ".jsx": "javascript",
+    ".java": "java",
+    ".go": "go",
+}
+"""The language of a file, by the end of its name."""
+MAX_BYTES = 4 * 2**20
+"""Larger files are left out: they are data, or made by programs."""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceFolder:
+    """What :func:`parse_folder` found.
+
+    Args:
+        sources: by their paths within the folder, in the order of the paths.
+        problems: by the same paths; those of files that are left out, which are not in `sources`, and of others.
+        num_cached: how many of the sources came from the cache.
+    """
+
+    sources: dict[str, ParsedSource]
+    problems: dict[str, tuple[Problem, ...]]
+    num_cached: int
+
+    def __str__(self) -> str:
+        tokens = sum(len(source.tokens) for source in self.sources.values())
+        functions = sum(len(source.functions) for source in self.sources.values())
+        lines = [
+            f"{len(self.sources)} files ({self.num_cached} from the cache), {functions} functions, {tokens} tokens"
+        ]
+        for path, problems in self.problems.items():
+            fate = "" if path in self.sources else " (left out)"
+            more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+            lines.append(f"{path}{fate}: {problems[0]}{more}")
+        return "\n".join(lines)
+
+
+def parse_folder(
+    path: str | Path,
+    languages: tuple[str, ...] = ("python",),
+    cache: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SourceFolder:
+    """Parses the source files of a folder and of the folders in it.
+
+    Python is read by its own parser, other languages by their grammars. Links to folders are followed, into each folder
+    once. Nothing in a file stops the others: what cannot be read is left out and named in the result.
+
+    Args:
+        path: the folder, or one file.
+        languages: those whose files are read, by the ends of their names, :data:`SUFFIXES`.
+        cache: a folder where results are kept and found by the content of the files; None for none.
+        progress: called after each file with how many are done, and of how many.
+
+    Raises:
+        ValueError: there is no such file or folder, or an unknown language.
+        MissingExtraError: a language needs the extra `code`.
+
+    Example:
+        >>> parse_folder("absent")
+        Traceback (most recent call last):
+        ...
+        ValueError: there is no file or folder absent; give a source file, or a folder of source files
+    """
+    root = Path(path)
+    if not root.exists():
+        raise ValueError(f"there is no file or folder {path}; give a source file, or a folder of source files")
+    unknown = sorted(set(languages) - set(SUFFIXES.values()))
+    if unknown:
+        known = ", ".join(dict.fromkeys(SUFFIXES.values()))
+        raise ValueError(f"no parser of {', '.join(unknown)}; the languages are {known}")
+    files = {root.name: root} if root.is_file() else {file.relative_to(root).as_posix(): file for file in _files(root)}
+    files = {name: file for name, file in sorted(files.items()) if SUFFIXES.get(file.suffix) in languages}
+    store = ParseCache(cache) if cache is not None else None
+    sources: dict[str, ParsedSource] = {}
+    problems: dict[str, tuple[Problem, ...]] = {}
+    num_cached = 0
+    for done, (name, file) in enumerate(files.items(), start=1):
+        found = _parse(file, SUFFIXES[file.suffix], store)
+        if isinstance(found, Problem):
+            problems[name] = (found,)
+        else:
+            sources[name], was_cached = found
+            num_cached += was_cached
+            if sources[name].problems:
+                problems[name] = sources[name].problems
+        if progress is not None:
+            progress(done, len(files))
+    return SourceFolder(sources, problems, num_cached)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    seen: set[tuple[int, int]] = set()
+    for folder, folders, names in os.walk(root, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        yield from (Path(folder, name) for name in names)
+
+
+def _parse(file: Path, language: str, store: ParseCache | None) -> tuple[ParsedSource, bool] | Problem:
+    try:
+        if not file.is_file():  # a pipe would block, and a link may lead nowhere
+            return Problem(1, 0, "no longer there, or no regular file")
+        if file.stat().st_size > MAX_BYTES:
+            return Problem(1, 0, f"larger than {MAX_BYTES // 2**20} MiB")
+        data = file.read_bytes()
+    except OSError as error:
+        return Problem(1, 0, f"cannot be read: {error.strerror}")
+    cached = store.get(data, language) if store is not None else None
+    if cached is not None:
+        return cached, True
+    parsed = parse_python(data) if language == "python" else _with_grammar(data, language)
+    if store is not None:
+        store.put(data, parsed)
+    return parsed, False
+
+
+def _with_grammar(data: bytes, language: str) -> ParsedSource:
+    from relbias.data.source.grammars import parse_with_grammar  # of an extra that Python does not need
+
+    return parse_with_grammar(data, language)

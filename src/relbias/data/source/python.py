@@ -1,0 +1,257 @@
+"""Python source through the standard library's own `ast` and `tokenize`."""
+
+from __future__ import annotations
+
+import ast
+import io
+import keyword
+import token as names
+import tokenize
+import warnings
+from bisect import bisect_left
+from typing import Any, NamedTuple
+
+import torch
+
+from relbias.data.source.lines import Lines, clean
+from relbias.data.source.parsed import KINDS, Function, ParsedSource, Problem, innermost
+
+MAX_PROBLEMS = 50
+"""After so many syntax errors the rest of a file is left out."""
+NO_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+"""Marks of a node rather than nodes: one object of each serves all trees, and they have no place in the text."""
+FORMATTED = tuple(getattr(ast, name) for name in ("JoinedStr", "TemplateStr") if hasattr(ast, name))
+"""Strings with expressions in them: one token, so that nothing below them has a token of its own."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def parse_python(source: bytes | str) -> ParsedSource:
+    """Tokens and syntax tree of a file or a snippet in Python.
+
+    Of bytes, the encoding is the one that they declare (PEP 263), or else UTF-8. The tree is the grammar of the running
+    Python. A statement with a syntax error is left out, from its beginning in the first column to the next such; the
+    others are read, and the problem is reported. Nothing that a text can hold raises.
+
+    Args:
+        source: the file's bytes, or the text.
+
+    Example:
+        >>> parsed = parse_python("def f(x):\\n    return x x\\n\\nsize = 1")
+        >>> print(parsed.problems[0])
+        line 2, column 14: invalid syntax
+        >>> parsed.tokens, parsed.spans[0].tolist()
+        (('size', '=', '1'), [4, 0, 4, 4])
+    """
+    return read_python(source).parsed
+
+
+class PythonFile(NamedTuple):
+    """What :func:`parse_python` returns, and what it was made of.
+
+    Args:
+        parsed: the result.
+        tree: the module.
+        order: its nodes by their numbers.
+        offsets: for each token, where it begins, in characters from the beginning of the text.
+        ends: likewise, where it has ended.
+        lines: of the text.
+    """
+
+    parsed: ParsedSource
+    tree: ast.Module
+    order: list[ast.AST]
+    offsets: list[int]
+    ends: list[int]
+    lines: Lines
+
+
+def read_python(source: bytes | str) -> PythonFile:
+    """As :func:`parse_python`, with the tree and all places.
+
+    Example:
+        >>> [type(node).__name__ for node in read_python("x = 1").order]
+        ['Module', 'Assign', 'Name', 'Constant']
+    """
+    problems: list[Problem] = []
+    text = _text(source, problems)
+    tree, text_lines = _tree(text.split("\n"), problems)
+    lines = Lines(text_lines)
+    tokens, kinds, spans = _tokens("\n".join(text_lines), problems)
+    offsets = [lines.starts[span[0] - 1] + span[1] for span in spans]
+    ends = [lines.starts[span[2] - 1] + span[3] for span in spans]
+    order, parents, starts, node_ends = _nodes(tree, lines)
+    nodes = innermost(offsets, starts, node_ends)
+    for number, (token, node) in enumerate(zip(tokens, nodes, strict=True)):
+        if token in keyword.softkwlist and type(order[node]).__name__ in ("Match", "TypeAlias"):
+            kinds[number] = KINDS.index("keyword")
+    parsed = ParsedSource(
+        language="python",
+        tokens=tuple(tokens),
+        kinds=torch.tensor(kinds, dtype=torch.int32),
+        spans=torch.tensor(spans, dtype=torch.int32).view(-1, 4),
+        parents=torch.tensor(parents, dtype=torch.int32),
+        node_types=tuple(type(node).__name__ for node in order),
+        node_of_token=torch.tensor(nodes, dtype=torch.int32),
+        functions=_functions(order, offsets, lines),
+        problems=tuple(problems),
+    )
+    return PythonFile(parsed, tree, order, offsets, ends, lines)
+
+
+def _text(source: bytes | str, problems: list[Problem]) -> str:
+    if isinstance(source, bytes):
+        try:
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+            source = source.decode(encoding)
+        except (SyntaxError, UnicodeError) as error:
+            problems.append(Problem(1, 0, f"no text in the encoding that it declares: {error}"))
+            return ""
+    source = clean(source)
+    if "\0" in source:
+        before = source[: source.index("\0")]
+        problems.append(Problem(before.count("\n") + 1, len(before) - before.rfind("\n") - 1, "a NUL character"))
+        source = source.replace("\0", " ")
+    return source
+
+
+def _tree(lines: list[str], problems: list[Problem]) -> tuple[ast.Module, list[str]]:
+    """The tree, and the lines without the statements that have errors, which are left empty."""
+    for _ in range(MAX_PROBLEMS):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the text's own doubtful escapes
+                return ast.parse("\n".join(lines)), lines
+        except SyntaxError as error:
+            line = min(max(error.lineno or 1, 1), len(lines))
+            problems.append(Problem(line, max((error.offset or 1) - 1, 0), str(error.msg)))
+            shorter = _without_statement(lines, line)
+            if shorter == lines:
+                break
+            lines = shorter
+        except (RecursionError, MemoryError, ValueError, OverflowError) as error:
+            problems.append(Problem(1, 0, f"Python cannot parse it: {str(error) or 'nested too deep'}"))
+            break
+    else:
+        problems.append(Problem(1, 0, f"more than {MAX_PROBLEMS} syntax errors, the rest is left out"))
+    return ast.Module(body=[], type_ignores=[]), [""] * len(lines)
+
+
+def _without_statement(lines: list[str], number: int) -> list[str]:
+    """Empties the lines from the last that begins a statement, up to the given one, to the next that does."""
+    first = number - 1
+    while first > 0 and not (lines[first] and _begins(lines, first)):
+        first -= 1
+    last = number
+    while last < len(lines) and not _begins(lines, last):
+        last += 1
+    return lines[:first] + [""] * (last - first) + lines[last:]
+
+
+def _begins(lines: list[str], number: int) -> bool:
+    line = lines[number]
+    decorated = number > 0 and lines[number - 1].startswith("@")
+    return bool(line) and not decorated and (line[0].isalpha() or line[0] in "_@") and not _goes_on(line)
+
+
+def _goes_on(line: str) -> bool:
+    return line.startswith(("else", "elif", "except", "finally"))
+
+
+def _tokens(text: str, problems: list[Problem]) -> tuple[list[str], list[int], list[tuple[int, int, int, int]]]:
+    tokens: list[str] = []
+    kinds: list[int] = []
+    spans: list[tuple[int, int, int, int]] = []
+    opened = 0  # how many formatted strings the place lies in: Python 3.12 and later tell their pieces
+    starts = {getattr(names, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
+    stops = {getattr(names, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
+    pieces: list[tuple[int, int]] = []
+    lines = text.split("\n")
+    try:
+        for kind, token, start, end, _ in tokenize.generate_tokens(io.StringIO(text).readline):
+            if kind in starts:
+                opened += 1
+                pieces.append(start)
+            elif kind in stops:
+                opened -= 1
+                start = pieces.pop()
+                if not opened:
+                    tokens.append(_between(lines, start, end))
+                    kinds.append(KINDS.index("string"))
+                    spans.append((*start, *end))
+            elif not opened and kind in _KINDS:
+                is_keyword = kind == names.NAME and keyword.iskeyword(token)
+                tokens.append(token)
+                kinds.append(KINDS.index("keyword") if is_keyword else _KINDS[kind])
+                spans.append((*start, *end))
+    except (tokenize.TokenError, SyntaxError) as error:
+        problems.append(Problem(1, 0, f"the tokens end early: {error}"))
+    return tokens, kinds, spans
+
+
+_KINDS = {
+    names.NAME: KINDS.index("name"),
+    names.OP: KINDS.index("operator"),
+    names.NUMBER: KINDS.index("number"),
+    names.STRING: KINDS.index("string"),
+}
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    if start[0] == end[0]:
+        return lines[start[0] - 1][start[1] : end[1]]
+    inner = lines[start[0] : end[0] - 1]
+    return "\n".join([lines[start[0] - 1][start[1] :], *inner, lines[end[0] - 1][: end[1]]])
+
+
+def _nodes(tree: ast.Module, lines: Lines) -> tuple[list[ast.AST], list[int], list[int], list[int]]:
+    """The nodes in the order of the text, the parent of each, and the offsets where they begin and have ended."""
+    nodes: list[ast.AST] = [tree]
+    children: list[list[int]] = [[]]
+    spans: list[list[int]] = [[0, lines.starts[-1]]]
+    for number, node in enumerate(nodes):  # which grows
+        if isinstance(node, FORMATTED):
+            continue
+        for field in node._fields:
+            value = getattr(node, field, None)
+            for child in value if isinstance(value, list) else (value,):
+                if isinstance(child, ast.AST) and not isinstance(child, NO_NODES):
+                    children[number].append(len(nodes))
+                    nodes.append(child)
+                    children.append([])
+                    spans.append(_span(child, lines))
+    # Some nodes have no place of their own, and a function's lacks its decorators: each is widened to what is below.
+    for number in range(len(nodes) - 1, 0, -1):
+        for child in children[number]:
+            if spans[child]:
+                low, high = spans[number] or spans[child]
+                spans[number] = [min(low, spans[child][0]), max(high, spans[child][1])]
+        if getattr(nodes[number], "decorator_list", None):
+            line, column = lines.place(spans[number][0])
+            sign = lines.lines[line - 1].rfind("@", 0, column)
+            spans[number][0] -= column - sign if sign >= 0 else 0
+    order, parents, places = [], [], []
+    waiting = [(0, -1)]
+    while waiting:
+        number, parent = waiting.pop()
+        place = len(order)
+        order.append(nodes[number])
+        parents.append(parent)
+        places.append(spans[number])
+        below = [child for child in children[number] if spans[child]]  # not a list of no arguments
+        waiting += [(child, place) for child in sorted(below, key=lambda child: spans[child][0], reverse=True)]
+    return order, parents, [place[0] for place in places], [place[1] for place in places]
+
+
+def _span(node: Any, lines: Lines) -> list[int]:
+    if not hasattr(node, "lineno"):
+        return []
+    return [lines.offset(node.lineno, node.col_offset), lines.offset(node.end_lineno, node.end_col_offset)]
+
+
+def _functions(order: list[ast.AST], offsets: list[int], lines: Lines) -> tuple[Function, ...]:
+    found = []
+    for number, node in enumerate(order):
+        if isinstance(node, FUNCTIONS):
+            start, end = _span(node, lines)
+            found.append(Function(node.name, number, bisect_left(offsets, start), bisect_left(offsets, end)))
+    return tuple(found)

@@ -1,0 +1,129 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from relbias.data.source import cache as cache_module
+from relbias.data.source.cache import ParseCache
+from relbias.data.source.folder import MAX_BYTES, parse_folder
+from relbias.data.source.python import parse_python
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "code"
+    (root / "package").mkdir(parents=True)
+    (root / "package" / "a.py").write_text("def f(x):\n    return x\n")
+    (root / "b.py").write_text("x = 1\n")
+    (root / "c.js").write_text("f(1)")
+    (root / "notes.txt").write_text("no code")
+    return root
+
+
+def same(one, two):
+    arrays = ("kinds", "spans", "parents", "node_of_token")
+    texts = ("language", "tokens", "node_types", "functions", "problems")
+    return all(getattr(one, name) == getattr(two, name) for name in texts) and all(
+        getattr(one, name).equal(getattr(two, name)) and getattr(one, name).dtype == getattr(two, name).dtype
+        for name in arrays
+    )
+
+
+def test_files_of_a_folder_and_of_those_in_it(folder):
+    calls = []
+    found = parse_folder(folder, progress=lambda done, total: calls.append((done, total)))
+    assert list(found.sources) == ["b.py", "package/a.py"]
+    assert str(found) == "2 files (0 from the cache), 1 functions, 11 tokens"
+    assert calls == [(1, 2), (2, 2)]
+    assert list(parse_folder(folder, ("python", "javascript")).sources) == ["b.py", "c.js", "package/a.py"]
+    assert list(parse_folder(folder / "b.py").sources) == ["b.py"]
+
+
+def test_bad_files_are_named_and_do_not_stop_the_others(folder):
+    (folder / "bad.py").write_text("x = (\n")
+    (folder / "empty.py").write_text("")
+    (folder / "nul.py").write_bytes(b"x = 1\0\n")
+    (folder / "latin.py").write_bytes("x = 'ß'".encode("latin-1"))
+    (folder / "huge.py").write_bytes(b"#" * (MAX_BYTES + 1))
+    (folder / "gone.py").symlink_to(folder / "nowhere.py")
+    (folder / "itself.py").symlink_to(folder / "itself.py")
+    (folder / "package" / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe.py")
+    found = parse_folder(folder)
+    left_out = ["gone.py", "huge.py", "itself.py", "pipe.py"]
+    assert sorted(set(found.problems) - set(found.sources)) == left_out
+    assert sorted(found.problems) == sorted(["bad.py", "latin.py", "nul.py", *left_out])
+    assert [name for name in found.sources if name not in found.problems] == ["b.py", "empty.py", "package/a.py"]
+    lines = str(found).splitlines()
+    assert "huge.py (left out): line 1, column 1: larger than 4 MiB" in lines
+    assert "bad.py: line 1, column 5: '(' was never closed" in lines
+
+
+def test_a_file_that_is_deleted_meanwhile(folder):
+    found = parse_folder(folder, progress=lambda done, total: (folder / "package" / "a.py").unlink(missing_ok=True))
+    assert list(found.sources) == ["b.py"]
+    assert found.problems["package/a.py"][0].message == "no longer there, or no regular file"
+
+
+def test_the_cache_gives_what_parsing_gives(folder, tmp_path):
+    (folder / "bad.py").write_text("x = (\ny = 1")
+    languages = ("python", "javascript")
+    first, second = (parse_folder(folder, languages, cache=tmp_path / "cache") for _ in range(2))
+    assert (first.num_cached, second.num_cached) == (0, 4)
+    assert all(same(first.sources[name], second.sources[name]) for name in first.sources)
+    assert second.problems == first.problems
+    (folder / "b.py").write_text("x = 2\n")
+    third = parse_folder(folder, languages, cache=tmp_path / "cache")
+    assert third.num_cached == 3
+    assert third.sources["b.py"].tokens == ("x", "=", "2")
+
+
+def test_damaged_files_are_rebuilt(folder, tmp_path):
+    parse_folder(folder / "b.py", cache=tmp_path / "cache")
+    (path,) = (tmp_path / "cache").rglob("*.npz")
+    whole = path.read_bytes()
+    changed = bytearray(whole)
+    changed[len(whole) // 3] ^= 255
+    for data in (b"", b"x", whole[:-30], whole[:100], bytes(changed)):
+        path.write_bytes(data)
+        found = parse_folder(folder / "b.py", cache=tmp_path / "cache")
+        assert found.num_cached == 0
+        assert found.sources["b.py"].tokens == ("x", "=", "1")
+        assert parse_folder(folder / "b.py", cache=tmp_path / "cache").num_cached == 1
+
+
+def test_files_with_another_content_are_not_trusted(tmp_path):
+    cache = ParseCache(tmp_path)
+    cache.put(b"x = 1", parse_python(b"x = 1"))
+    (path,) = tmp_path.rglob("*.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    other = cache._path(cache_module._key(b"y = 1", "python"))
+    other.parent.mkdir(exist_ok=True)
+    other.write_bytes(path.read_bytes())
+    assert cache.get(b"y = 1", "python") is None
+    texts = json.loads(arrays["texts"].tobytes())
+    short = np.frombuffer(json.dumps({**texts, "tokens": texts["tokens"][:2]}).encode(), dtype=np.uint8)
+    for wrong in (
+        {"texts": short},
+        {"parents": arrays["parents"] + 9},
+        {"kinds": arrays["kinds"].astype(np.int64)},
+        {"spans": np.array([{}], dtype=object)},
+    ):
+        np.savez(path, **{**arrays, **wrong})
+        assert cache.get(b"x = 1", "python") is None
+    np.savez(path, **arrays)
+    assert cache.get(b"x = 1", "python").tokens == ("x", "=", "1")
+
+
+def test_another_version_has_other_keys(tmp_path, monkeypatch):
+    cache = ParseCache(tmp_path)
+    cache.put(b"x = 1", parse_python(b"x = 1"))
+    monkeypatch.setattr(cache_module, "FORMAT", cache_module.FORMAT + 1)
+    assert cache.get(b"x = 1", "python") is None
+
+
+def test_unknown_languages_are_refused(folder):
+    with pytest.raises(ValueError, match="no parser of cobol; the languages are python, javascript, java, go"):
+        parse_folder(folder, ("cobol",))
