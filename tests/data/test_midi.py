@@ -64,6 +64,11 @@ def test_pieces_go_into_the_file_of_chorales(tmp_path):
         (b"", "a.mid is not a MIDI file that can be read"),
         (b"RIFF and so on, which is no music", "a.mid is not a MIDI file that can be read"),
         (b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\0\x09\0\x90", "a.mid is not a MIDI file that can be read"),
+        (b"MThd\0\0\0\4\0\1\0\1", "a.mid is not a MIDI file that can be read"),
+        (
+            b"MThd\0\0\0\6\0\1\0\1\1\xe0MTrk\0\0\0\x06\0\xff\x59\2\x20\0",
+            "a.mid is not a MIDI file that can be read: KeySignatureError",
+        ),
         ([[(0, 1, 60)]], "a.mid has 1 tracks with notes, expected 2"),
         ([[(0, 0.01, 60)], [(0, 0.01, 50)]], "a.mid has no note that is as long as a step"),
         ([[(0, 1, 60)], [(0, 30_000, 50)]], "a.mid has a note at step 120000; at most 100000"),

@@ -196,6 +196,20 @@ def test_a_network_that_does_not_fit_is_refused_before_the_training():
         SpeechRecognition(lambda encoding: OneTensor(), "none").check_batch(given)
 
 
+def test_a_batch_of_clips_without_labels_trains_the_blank():
+    ours = task()
+    ours.log = lambda *arguments, **options: None
+    features, lengths, _, _ = batch([1, 1])
+    silent = features, lengths, torch.full((2, 1), -1), torch.tensor([0, 0])
+    ours.check_batch(silent)
+    losses, _, _ = ours.losses(silent)
+    loss = ours.training_step(silent, 0)
+    loss.backward()
+    assert loss == losses.sum()  # nats of blanks alone
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in ours.parameters())
+    assert all(value.isfinite() and not weight for value, weight in ours.scores(silent).values())
+
+
 def test_the_size_of_a_batch_is_its_longest_string():
     assert task().size_of(batch([2, 1, 3])) == 3
     with pytest.raises(ValueError, match="no table of a sequence is made longer"):

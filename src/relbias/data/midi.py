@@ -42,7 +42,7 @@ def read_midi(path: str | Path, voices: int = 4, steps_per_quarter: int = 4) -> 
         raise ValueError(f"there is no file {path}; give a MIDI file")
     try:
         file = mido.MidiFile(path)
-    except (OSError, EOFError, ValueError, KeyError, IndexError) as error:
+    except Exception as error:  # mido's own is no ValueError, and damaged bytes raise all kinds
         raise ValueError(f"{path} is not a MIDI file that can be read: {type(error).__name__}: {error}") from error
     if not 0 < file.ticks_per_beat < 2**15:  # SMPTE, whose ticks are parts of a second
         raise ValueError(f"{path} counts time in seconds, and there are no quarters to put on a grid")

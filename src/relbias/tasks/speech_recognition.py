@@ -92,7 +92,7 @@ class SpeechRecognition(AtLengths):
         wanted = labels_of(targets, target_lengths)
         edits = sum(map(edit_distance, wanted, greedy(outputs, output_lengths)))
         labels = target_lengths.sum()
-        return {"error_rate": (edits / labels, labels), "loss": (losses.sum() / labels, labels)}
+        return {"error_rate": (edits / labels.clamp(min=1), labels), "loss": (per_label(losses, labels), labels)}
 
     def check_batch(self, batch: Batch) -> None:
         """Raises ValueError where the network does not give outputs of tokens, or knows fewer labels than the data."""
@@ -116,7 +116,7 @@ class SpeechRecognition(AtLengths):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of a batch, in nats per label."""
         losses, _, _ = self.losses(batch)
-        loss = losses.sum() / batch[3].sum()
+        loss = per_label(losses, batch[3].sum())
         self.log("train/loss", loss, prog_bar=True, sync_dist=True)
         return loss
 
@@ -135,6 +135,16 @@ class SpeechRecognition(AtLengths):
         for row, found in zip(labels, rows, strict=True):
             row[: len(found)] = torch.tensor(found, dtype=torch.int64)
         return {"labels": labels, "num_labels": torch.tensor([len(found) for found in rows])}
+
+
+def per_label(losses: Tensor, labels: Tensor) -> Tensor:
+    """The sum of the losses of clips over the number of their labels; the sum itself where they have none.
+
+    Example:
+        >>> per_label(torch.tensor([3.0, 5.0]), torch.tensor(4)), per_label(torch.tensor([3.0]), torch.tensor(0))
+        (tensor(2.), tensor(3.))
+    """
+    return losses.sum() / labels.clamp(min=1)
 
 
 def greedy(outputs: Tensor, lengths: Tensor) -> list[list[int]]:
