@@ -34,7 +34,7 @@ def fit_and_test(run_dir, recipe, folder, *argv):
 
 
 def test_strings_are_learned_short_and_tested_long(recordings, tmp_path):
-    data = {"num_test": 32, "test_lengths": [2, 8], "path": recordings}
+    data = {"num_test": 32, "test_lengths": [2, 8], "batch_size": 4, "path": recordings}
     argv = ["--data.init_args", yaml.safe_dump(data, default_flow_style=True)]
     found = fit_and_test(tmp_path / "run", "audio/digit_strings", recordings, *argv)
     rates = {name: value for name, value in found.items() if "error_rate" in name}
@@ -46,6 +46,11 @@ def test_strings_are_learned_short_and_tested_long(recordings, tmp_path):
     assert len(drawn) == 4
     for number in ("2", "8"):
         assert drawn["rope, window=None", number] == pytest.approx(rates[f"test/error_rate_{number}"], abs=1e-6)
+    assert cli.main(["predict", str(tmp_path / "run"), "--trainer.limit_predict_batches", "2"]) == 0
+    rows = list(csv.DictReader((tmp_path / "run" / "predictions.csv").open(newline="")))
+    assert {len(row["labels"].split()) for row in rows} == {4}
+    edits = sum(int(row["edits"]) for row in rows)
+    assert edits / (4 * len(rows)) == pytest.approx(rates["test/error_rate"])
 
 
 def test_single_digits_of_a_speaker_who_was_not_heard(recordings, tmp_path):

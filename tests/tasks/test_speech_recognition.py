@@ -168,9 +168,9 @@ def test_error_rates_are_over_all_labels_and_by_length():
 def test_predictions_are_the_decoded_labels():
     ours = SpeechRecognition(lambda encoding: Echo(), "none")
     first, second = trainer().predict(ours, Data())
-    assert first["num_labels"].tolist() == [3, 1]
-    assert first["labels"][:, :4].tolist() == [[0, 1, 2, -1], [2, -1, -1, -1]]
-    assert second["labels"][0, :2].tolist() == [0, -1]
+    assert (first["labels"], first["decoded"]) == (["0 1 2", "2 1 0"], ["0 1 2", "2"])
+    assert (second["labels"], second["decoded"]) == (["2 0 1"], ["0"])
+    assert [*first["edits"].tolist(), *second["edits"].tolist()] == [0, 2, 2]
 
 
 def test_lengths_that_the_network_refuses_are_told_and_left_out(capsys):

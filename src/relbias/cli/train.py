@@ -207,15 +207,15 @@ def _record_test(metrics: dict[str, float], overrides: list[str], path: Path) ->
     print(f"the result is in {path}")
 
 
-def write_predictions(batches: list[dict[str, torch.Tensor]], path: Path, classes: Sequence[str] | None = None) -> None:
+def write_predictions(batches: list[dict[str, Any]], path: Path, classes: Sequence[str] | None = None) -> None:
     """Writes what predict_step returned as CSV, a row per sample in the order of the data; never overwrites.
 
     Args:
-        batches: for each batch a mapping from column names to tensors (B,).
+        batches: for each batch a mapping from column names to tensors (B,) or lists of B strings.
         path: the file.
         classes: the names that stand in the columns label and prediction in place of numbers, where there are names.
     """
-    columns = {name: torch.cat([batch[name] for batch in batches]).tolist() for name in batches[0]}
+    columns = {name: _column([batch[name] for batch in batches]) for name in batches[0]}
     for name in ("label", "prediction"):
         if classes is not None and name in columns:
             columns[name] = [classes[number] for number in columns[name]]
@@ -226,6 +226,12 @@ def write_predictions(batches: list[dict[str, torch.Tensor]], path: Path, classe
             writer.writerows([position, *row] for position, row in enumerate(zip(*columns.values(), strict=True)))
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}; give another file with --output") from None
+
+
+def _column(parts: list[Any]) -> list[Any]:
+    if isinstance(parts[0], torch.Tensor):
+        return torch.cat(parts).tolist()
+    return [value for part in parts for value in part]
 
 
 def _print_table(metrics: dict[str, Any]) -> None:

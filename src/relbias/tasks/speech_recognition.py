@@ -90,8 +90,8 @@ class SpeechRecognition(AtLengths):
         losses, outputs, output_lengths = self.losses(batch)
         _, _, targets, target_lengths = batch
         wanted = labels_of(targets, target_lengths)
-        edits = sum(map(edit_distance, wanted, greedy(outputs, output_lengths)))
         labels = target_lengths.sum()
+        edits = _edits(wanted, greedy(outputs, output_lengths)).sum().to(labels)
         return {"error_rate": (edits / labels.clamp(min=1), labels), "loss": (per_label(losses, labels), labels)}
 
     def check_batch(self, batch: Batch) -> None:
@@ -127,14 +127,15 @@ class SpeechRecognition(AtLengths):
             metric.update(*scores[name])
             self.log(f"val/{name}", metric, prog_bar=True, batch_size=len(batch[3]))
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """The decoded labels of each clip, (B, N) int64 and -1 behind the last; and their numbers, (B,)."""
-        outputs, output_lengths = self(*batch[:2])
-        rows = greedy(outputs, output_lengths)
-        labels = torch.full(outputs.shape[:2], -1)
-        for row, found in zip(labels, rows, strict=True):
-            row[: len(found)] = torch.tensor(found, dtype=torch.int64)
-        return {"labels": labels, "num_labels": torch.tensor([len(found) for found in rows])}
+    def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor | list[str]]:
+        """The given labels of each clip and the decoded ones, with spaces between them, and the edits that they need.
+
+        Two lists of B strings, such as "3 7", and (B,) int64.
+        """
+        features, lengths, targets, target_lengths = batch
+        wanted, found = labels_of(targets, target_lengths), greedy(*self(features, lengths))
+        written = ([" ".join(map(str, labels)) for labels in rows] for rows in (wanted, found))
+        return {**dict(zip(("labels", "decoded"), written, strict=True)), "edits": _edits(wanted, found)}
 
 
 def per_label(losses: Tensor, labels: Tensor) -> Tensor:
@@ -176,6 +177,11 @@ def labels_of(targets: Tensor, target_lengths: Tensor) -> list[list[int]]:
 
 def _rows(rows: Tensor, lengths: Tensor) -> list[Tensor]:
     return [row[:length] for row, length in zip(rows.cpu(), lengths.tolist(), strict=True)]
+
+
+def _edits(wanted: list[list[int]], found: list[list[int]]) -> Tensor:
+    """The edit distance of each clip, (B,) int64."""
+    return torch.tensor(list(map(edit_distance, wanted, found)), dtype=torch.int64)
 
 
 def edit_distance(wanted: list[int], found: list[int]) -> int:
