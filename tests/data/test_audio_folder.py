@@ -97,6 +97,7 @@ def test_a_csv_file_tells_classes_and_parts(birds, tmp_path):
     [
         ("", r"labels.csv needs rows with the columns path and label, found none"),
         ("file,label\na.wav,b\n", "labels.csv needs rows with the columns path and label, found file, label"),
+        ("path\na.wav,b\n", "labels.csv needs rows with the columns path and label, found path"),
         ("path,label\na.wav,\n", "line 2 of .*labels.csv has path 'a.wav', label '' and part ''"),
         ("path,label\na.wav,x\nb.wav\n", "line 3 of .*labels.csv has path 'b.wav', label None"),
         ("path,label,part\na.wav,b,dev\n", "label 'b' and part 'dev'; expected a path, a label and, where there are p"),

@@ -47,6 +47,7 @@ def test_a_file_is_read_in_its_parts(write):
         ("[1", "music.json is not JSON: "),
         ("[]", "holds a list, expected an object"),
         ('{"train": [], "test": []}', r"has no \['val'\], it has \['test', 'train'\]"),
+        ('{"train": null, "val": [], "test": []}', "music.json has a NoneType in train, expected a list of pieces"),
         ('{"train": [[[60, 61]], []], "val": [], "test": []}', "piece 1 of train is not a list of 1 to"),
         ('{"train": [[[60, 61], [60]]], "val": [], "test": []}', r"piece 0 of train: step 1 is \[60\], expected 2"),
         ('{"train": [], "val": [[[60, NaN]]], "test": []}', "piece 0 of val: step 0 has the pitch nan"),

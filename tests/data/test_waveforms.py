@@ -53,10 +53,13 @@ def test_resampling_sample_by_sample_is_torchaudios(rate, new_rate, samples, mon
     torch.testing.assert_close(resampled(waveform.float(), rate, new_rate), expected.float(), atol=1e-4, rtol=0)
 
 
-def nan(path):
-    samples = tone()
-    samples[17] = np.nan
-    soundfile.write(path, samples, 8000, subtype="FLOAT")
+def spoilt(value):
+    def write(path):
+        samples = tone()
+        samples[17] = value
+        soundfile.write(path, samples, 8000, subtype="FLOAT")
+
+    return write
 
 
 BROKEN = {
@@ -67,7 +70,9 @@ BROKEN = {
         r"a.wav cannot be read as audio: .*; replace or rem",
     ),
     "no samples": (lambda path: soundfile.write(path, np.zeros(0), 8000), r"a.wav has no samples; replace or remove"),
-    "nan": (nan, r"^sample 17 of .*a.wav is NaN or infinite; replace or remove it$"),
+    "huge": (spoilt(-1e30), r"^sample 17 of .*a.wav is NaN, infinite or above 2\^32; replace or remove it$"),
+    "infinite": (spoilt(np.inf), r"^sample 17 of .*a.wav is NaN, infinite or above 2\^32; replace or remove it$"),
+    "nan": (spoilt(np.nan), r"^sample 17 of .*a.wav is NaN, infinite or above 2\^32; replace or remove it$"),
     "a folder": (lambda path: path.mkdir(), r"^there is no file .*a.wav$"),
 }
 
@@ -88,7 +93,7 @@ def test_broken_files_are_left_out_and_named(tmp_path):
     soundfile.write(tmp_path / "good.wav", tone(), 8000)
     paths = sorted(tmp_path.glob("*.wav"))
     files = AudioFiles(paths, [path.stem for path in paths], 8000, min_samples=200)
-    with pytest.warns(UserWarning, match=r"^6 files are left out: .*1.wav is empty; .* and 3 more$"):
+    with pytest.warns(UserWarning, match=r"^8 files are left out: .*1.wav is empty; .* and 5 more$"):
         kept = files.checked("skip")
     assert kept.labels == ["good"]
     assert len(kept[0][0]) == 800

@@ -165,8 +165,8 @@ def _listed(root: Path, path: Path) -> dict[str, Files]:
     """
     if not path.is_file():
         raise ValueError(f"there is no file {path}; csv_file is relative to the folder {root}")
-    rows = list(csv.DictReader(io.StringIO(resources.read(path).removeprefix("\ufeff"))))
-    columns = list(rows[0]) if rows else []
+    reader = csv.DictReader(io.StringIO(resources.read(path).removeprefix("\ufeff")))
+    rows, columns = list(reader), list(reader.fieldnames or [])
     if not {"path", "label"} <= {*columns}:
         raise ValueError(f"{path} needs rows with the columns path and label, found {', '.join(columns) or 'none'}")
     parts: dict[str, Files] = {name: [] for name in NAMES} if "part" in columns else {"": []}

@@ -46,6 +46,9 @@ def read_chorales(path: str | Path, voices: int = 4) -> dict[str, list[Tensor]]:
     missing = {"train", "val", "test"} - parts.keys()
     if missing:
         raise ValueError(f"{path} has no {sorted(missing)}, it has {sorted(found)}; expected train, valid and test")
+    for part, pieces in parts.items():
+        if not isinstance(pieces, list):
+            raise ValueError(f"{path} has a {type(pieces).__name__} in {part}, expected a list of pieces")
     return {
         part: [_piece(f"{path}: piece {number} of {part}", piece, voices) for number, piece in enumerate(parts[part])]
         for part in ("train", "val", "test")

@@ -22,6 +22,7 @@ with extra("audio"):
 Decoder = Literal["soundfile", "torchcodec"]
 EXTENSIONS = (".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif", ".opus")
 """The names of files that soundfile reads end with one of these, in small or capital letters."""
+_LARGEST = 2.0**32  # above 32-bit integers; the energies of much larger samples are infinite
 
 
 class UnreadableAudioError(ValueError):
@@ -49,7 +50,7 @@ def read_waveform(path: str | Path, sample_rate: int | None = None, decoder: Dec
         (S,) float32, from -1 to 1 in most files.
 
     Raises:
-        UnreadableAudioError: the file is missing, empty or damaged, or a sample is NaN or infinite.
+        UnreadableAudioError: the file is missing, empty or damaged, or a sample is NaN, infinite or above 2^32.
         ValueError: no such decoder, it does not work here, or a rate below 1.
 
     Example:
@@ -65,9 +66,10 @@ def read_waveform(path: str | Path, sample_rate: int | None = None, decoder: Dec
     channels, rate = _torchcodec(path) if decoder == "torchcodec" else _soundfile(path)  # (C, S)
     if not channels.numel():
         raise UnreadableAudioError(f"{path} has no samples; replace or remove it")
-    if not channels.isfinite().all():
-        place = int((~channels.isfinite()).any(0).int().argmax())
-        raise UnreadableAudioError(f"sample {place} of {path} is NaN or infinite; replace or remove it")
+    usable = channels.abs() <= _LARGEST  # NaN is not
+    if not usable.all():
+        place = int((~usable).any(0).int().argmax())
+        raise UnreadableAudioError(f"sample {place} of {path} is NaN, infinite or above 2^32; replace or remove it")
     waveform = channels.mean(0)
     return waveform if sample_rate in (None, rate) else resampled(waveform, rate, sample_rate)
 
