@@ -153,6 +153,19 @@ def test_training_strings_have_all_lengths_one_for_a_batch_and_are_drawn_anew(fo
     assert not any(torch.equal(one[0], other[0]) for one, other in zip(batches, loader, strict=True))
 
 
+def test_each_loader_draws_from_the_recordings_of_its_part(folder, monkeypatch):
+    data = DigitStrings(folder, length=2, test_lengths=[3], batch_size=2, batches_per_epoch=2, num_test=4)
+    data.setup()
+    drawn, string = [], data.string
+    monkeypatch.setattr(data, "string", lambda part, *rest: drawn.append(part) or string(part, *rest))
+    loaders = {"train": [data.train_dataloader()], "val": [data.val_dataloader()]}
+    loaders["test"] = [*data.test_dataloader(), data.predict_dataloader()]
+    for part, each in loaders.items():
+        drawn.clear()
+        assert all(len(list(loader)) for loader in each)
+        assert {*drawn} == {part}
+
+
 def test_the_test_is_always_the_same_at_every_length(folder):
     rows = []
     for seed in (0, 1):
