@@ -56,7 +56,9 @@ def test_list_defaults_to_recipes(capsys):
 
 def test_list_takes_wildcards(capsys):
     names = [line.split()[0] for line in printed(capsys, "list", "configs", "*rope*").splitlines()]
-    assert names == [f"encoding/{name}" for name in ("rope", "rope_axial", "rope_mixed", "rope_ntk", "rope_yarn")]
+    assert names == [
+        f"encoding/{name}" for name in ("rope", "rope_alibi", "rope_axial", "rope_mixed", "rope_ntk", "rope_yarn")
+    ]
 
 
 def test_list_encodings_and_implementations(capsys):
