@@ -76,7 +76,7 @@ def test_other_lengths_are_tested_and_one_that_is_refused_is_told(capsys):
     task = AudioClassification(_Sum, "none", num_classes=3)
     results = _metrics(_trainer().test(task, datamodule=_Lengths(), verbose=False))
     assert results == {"test/accuracy": 1.0, "test/accuracy_4": 0.5}
-    assert capsys.readouterr().err.count("test/accuracy_5: left out: no more than four frames") == 1
+    assert capsys.readouterr().err.count("test at 5: left out: no more than four frames") == 1
 
 
 def test_the_training_length_may_not_be_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,9 +23,9 @@ class AtLengths(Task):
     A subclass defines `scores`, and besides what a :class:`~relbias.tasks.base.Task` does.
     """
 
+    @abstractmethod
     def scores(self, batch: Any) -> dict[str, tuple[Tensor, Tensor]]:
         """What is measured of a batch at any length: means, and the weights that they have in the mean of all."""
-        raise NotImplementedError(f"{type(self).__name__} measures nothing; define scores")
 
     def metric(self, name: str) -> MeanMetric:
         """What collects a number of the test; here its mean."""

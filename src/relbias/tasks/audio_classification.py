@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +12,12 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from relbias.encodings import Encoding, EncodingSpec
 from relbias.encodings.resize import Unit
-from relbias.tasks.base import Task
+from relbias.tasks.at_lengths import AtLengths
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-class AudioClassification(Task):
+class AudioClassification(AtLengths):
     """Cross entropy on (features (B, T, F), lengths (B,), labels (B,)).
 
     Logs train/loss per step, val/loss and val/accuracy per epoch, and of the first test dataloader test/accuracy. Where
@@ -127,35 +126,11 @@ class AudioClassification(Task):
         self.log("val/loss", loss, prog_bar=True, batch_size=len(labels), sync_dist=True)
         self.log("val/accuracy", self.val_accuracy, prog_bar=True, batch_size=len(labels))
 
-    def on_test_start(self) -> None:
-        """Makes an accuracy for each test dataloader."""
-        lengths = getattr(getattr(self.trainer, "datamodule", None), "test_lengths", [])
-        self._names = ["test/accuracy", *(f"test/accuracy_{length}" for length in lengths)]
-        self._left_out: set[str] = set()
-        accuracies = [MulticlassAccuracy(self.num_classes, average="micro") for _ in self._names]
-        self.test_accuracies: Any = nn.ModuleList(accuracies).to(self.device)
-
-    def on_test_end(self) -> None:
-        """Forgets them."""
-        del self._names, self._left_out, self.test_accuracies
-
-    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Collects the accuracy of a test dataloader."""
+    def scores(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """The accuracy of a batch and its number of clips."""
         features, lengths, labels = batch
-        name, accuracy = self._names[dataloader_idx], self.test_accuracies[dataloader_idx]
-        if name in self._left_out:
-            return
-        try:
-            logits = self(features, lengths)
-        except ValueError as error:
-            if not dataloader_idx or batch_idx:
-                raise
-            self._left_out.add(name)
-            if self.trainer.is_global_zero:
-                print(f"{name}: left out: {error}", file=sys.stderr, flush=True)
-            return
-        accuracy(logits, labels)
-        self.log(name, accuracy, on_epoch=True, batch_size=len(labels), add_dataloader_idx=False)
+        right = (self(features, lengths).argmax(1) == labels).float()
+        return {"accuracy": (right.mean(), torch.tensor(len(right), device=right.device))}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """The likeliest class, (B,) integer, its probability, (B,), and the given label, (B,) integer."""
