@@ -79,6 +79,22 @@ def test_other_lengths_are_tested_and_one_that_is_refused_is_told(capsys):
     assert capsys.readouterr().err.count("test at 5: left out: no more than four frames") == 1
 
 
+class _LaterRefused(LightningDataModule):
+    test_lengths = [4]
+
+    def test_dataloader(self):
+        batches = [*_loader([1, 2], [1, 2], frames=4), *_loader([1, 2], [1, 2], frames=5)]
+        return [_loader([1, 2], [1, 2]), DataLoader(batches, batch_size=None)]
+
+
+def test_a_length_is_left_out_by_its_first_batch_only():
+    task = AudioClassification(_Sum, "none", num_classes=3)
+    with pytest.raises(
+        ValueError, match="no more than four frames"
+    ):  # a mean of some of its batches would pass for all
+        _trainer().test(task, datamodule=_LaterRefused(), verbose=False)
+
+
 def test_the_training_length_may_not_be_refused():
     task = AudioClassification(_Sum, "none", num_classes=3)
     with pytest.raises(ValueError, match="no more than four frames"):
