@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def same(one, two):
-    arrays = ("kinds", "spans", "parents", "node_of_token")
+    arrays = cache_module._ARRAYS
     texts = ("language", "tokens", "node_types", "functions", "problems")
     return all(getattr(one, name) == getattr(two, name) for name in texts) and all(
         getattr(one, name).equal(getattr(two, name)) and getattr(one, name).dtype == getattr(two, name).dtype
@@ -109,6 +109,10 @@ def test_files_with_another_content_are_not_trusted(tmp_path):
         {"texts": short},
         {"parents": arrays["parents"] + 9},
         {"kinds": arrays["kinds"].astype(np.int64)},
+        {"variable_of_token": arrays["variable_of_token"][:2]},
+        {"access_of_token": arrays["access_of_token"] + 4},
+        {"flow": np.array([[0], [3]], dtype=np.int32)},
+        {"calls": np.array([0, 1], dtype=np.int32)},
         {"spans": np.array([{}], dtype=object)},
     ):
         np.savez(path, **{**arrays, **wrong})

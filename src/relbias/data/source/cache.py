@@ -15,11 +15,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from relbias.data.source.parsed import KINDS, Function, ParsedSource, Problem
+from relbias.data.source.parsed import ACCESSES, KINDS, Function, ParsedSource, Problem
 
-FORMAT = 1
+FORMAT = 2
 """To be raised with every change of what parsing gives or of how it is written."""
-_ARRAYS = ("kinds", "spans", "parents", "node_of_token")
+_ARRAYS = (
+    "kinds",
+    "spans",
+    "parents",
+    "node_of_token",
+    "variable_of_token",
+    "access_of_token",
+    "function_of_variable",
+    "flow",
+    "computed_from",
+    "calls",
+)
 
 
 class ParseCache:
@@ -107,9 +118,24 @@ def _versions(language: str) -> str:
 
 
 def _is_whole(parsed: ParsedSource) -> bool:
-    n, v = len(parsed.tokens), len(parsed.node_types)
-    shapes = ((parsed.kinds, (n,)), (parsed.spans, (n, 4)), (parsed.parents, (v,)), (parsed.node_of_token, (n,)))
-    if any(array.shape != shape or array.dtype != torch.int32 for array, shape in shapes):
+    n, v, functions, variables = (
+        len(values) for values in (parsed.tokens, parsed.node_types, parsed.functions, parsed.function_of_variable)
+    )
+    edges = [(array, (2, array.shape[-1]), 0, n) for array in (parsed.flow, parsed.computed_from, parsed.calls)]
+    arrays = (
+        (parsed.kinds, (n,), 0, len(KINDS)),
+        (parsed.parents, (v,), -1, v),
+        (parsed.node_of_token, (n,), 0, v),
+        (parsed.variable_of_token, (n,), -1, variables),
+        (parsed.access_of_token, (n,), 0, len(ACCESSES)),
+        (parsed.function_of_variable, (variables,), -1, functions),
+        *edges,
+    )
+    if parsed.spans.shape != (n, 4) or parsed.spans.dtype != torch.int32:
         return False
-    ranges = ((parsed.kinds, 0, len(KINDS)), (parsed.parents, -1, v), (parsed.node_of_token, 0, v))
-    return all(not len(array) or low <= int(array.min()) <= int(array.max()) < high for array, low, high in ranges)
+    return all(
+        array.shape == shape
+        and array.dtype == torch.int32
+        and (not array.numel() or low <= int(array.min()) <= int(array.max()) < high)
+        for array, shape, low, high in arrays
+    )

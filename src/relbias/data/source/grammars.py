@@ -121,6 +121,8 @@ def parse_with_grammar(source: bytes | str, language: str) -> ParsedSource:
         parents=torch.tensor(parents, dtype=torch.int32),
         node_types=tuple(node_types),
         node_of_token=torch.tensor(innermost(token_starts, starts, ends), dtype=torch.int32),
+        variable_of_token=torch.full((len(tokens),), -1, dtype=torch.int32),
+        access_of_token=torch.zeros(len(tokens), dtype=torch.int32),
         functions=tuple(
             Function(name, node, bisect_left(token_starts, start), bisect_left(token_starts, end))
             for name, node, start, end in functions

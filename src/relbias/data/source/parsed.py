@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -10,6 +10,9 @@ from torch import Tensor
 
 KINDS = ("name", "keyword", "operator", "number", "string")
 """What a token can be; its code is its place in this tuple."""
+
+ACCESSES = ("none", "read", "write", "update")
+"""What a token does with its variable: "update" reads and then writes, as in `x += 1`, "none" only declares."""
 
 
 class Problem(NamedTuple):
@@ -45,6 +48,10 @@ class Function(NamedTuple):
     last: int
 
 
+def _no_edges() -> Tensor:
+    return torch.empty(2, 0, dtype=torch.int32)
+
+
 @dataclass(frozen=True, eq=False)
 class ParsedSource:
     """Tokens, the syntax tree, and which node each token belongs to.
@@ -61,6 +68,18 @@ class ParsedSource:
         parents: (V,) int32, the node above each node; -1 for the root.
         node_types: V names, such as "Call", of the parser's own.
         node_of_token: (N,) int32, the lowest node that a token lies in.
+        variable_of_token: (N,) int32, the number of the local variable that a token is an occurrence of, -1 for other
+            tokens. Local variables are what a function binds: its parameters, and names by any statement or expression
+            in it; those of its comprehensions and lambdas are further variables of its own. A name in a function within
+            it that means its variable is an occurrence too. Only Python's are known; elsewhere all are -1.
+        access_of_token: (N,) int32, what a token does with its variable, a code in :data:`ACCESSES`. Parameters, and
+            the names that `def`, `import`, `except` or `del` are followed by, are written.
+        function_of_variable: (L,) int32, the function of each variable, by its place in `functions`; -1 in a part that
+            does not hold the whole of that function.
+        flow: (2, F) int32, edges from a token to those that may be evaluated right after it, among the occurrences of
+            variables in a function and tokens that stand for the places where its paths part or meet, such as `if`.
+        computed_from: (2, C) int32, edges from the token of an assigned name to the names in the value.
+        calls: (2, K) int32, edges from the name of a called function to the name in its definition.
         functions: in the order of their nodes.
         problems: the errors that the parser met; what it could not read is left out, or as the parser repaired it.
 
@@ -78,11 +97,20 @@ class ParsedSource:
     parents: Tensor
     node_types: tuple[str, ...]
     node_of_token: Tensor
+    variable_of_token: Tensor
+    access_of_token: Tensor
+    function_of_variable: Tensor = field(default_factory=lambda: _ints([]))
+    flow: Tensor = field(default_factory=_no_edges)
+    computed_from: Tensor = field(default_factory=_no_edges)
+    calls: Tensor = field(default_factory=_no_edges)
     functions: tuple[Function, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     def part(self, first: int, last: int) -> ParsedSource:
         """Some of the tokens, such as those of a function, with the tree down from the lowest node above them all.
+
+        Variables that occur there are numbered anew, in the order of their first tokens. Edges are kept if both their
+        tokens are.
 
         Args:
             first: the first token.
@@ -104,6 +132,10 @@ class ParsedSource:
         parents = self.parents.tolist()
         kept, top = _branches(parents, set(self.node_of_token[first:last].tolist()))
         place = {node: number for number, node in enumerate(kept)}
+        functions = [number for number, function in enumerate(self.functions) if _holds(first, last, function)]
+        variable_of_token, variables = _numbered_anew(self.variable_of_token[first:last].tolist())
+        function_place = {function: number for number, function in enumerate(functions)}
+        owners = [function_place.get(owner, -1) for owner in self.function_of_variable[variables].tolist()]
         return ParsedSource(
             language=self.language,
             tokens=self.tokens[first:last],
@@ -112,10 +144,15 @@ class ParsedSource:
             parents=_ints([-1 if node == top else place[parents[node]] for node in kept]),
             node_types=tuple(self.node_types[node] for node in kept),
             node_of_token=_ints([place[node] for node in self.node_of_token[first:last].tolist()]),
+            variable_of_token=_ints(variable_of_token),
+            access_of_token=self.access_of_token[first:last],
+            function_of_variable=_ints(owners),
+            flow=_within(self.flow, first, last),
+            computed_from=_within(self.computed_from, first, last),
+            calls=_within(self.calls, first, last),
             functions=tuple(
                 Function(name, place[node], begin - first, end - first)
-                for name, node, begin, end in self.functions
-                if first <= begin and end <= last
+                for name, node, begin, end in (self.functions[number] for number in functions)
             ),
             problems=self.problems,
         )
@@ -141,6 +178,22 @@ def _branches(parents: list[int], nodes: set[int]) -> tuple[list[int], int]:
         climbed.remove(top)
         (top,) = below[top]
     return sorted(climbed), top
+
+
+def _holds(first: int, last: int, function: Function) -> bool:
+    return first <= function.first and function.last <= last
+
+
+def _numbered_anew(variables: list[int]) -> tuple[list[int], list[int]]:
+    """Numbers in the order of their first occurrence, and what they were before; -1 stays."""
+    places: dict[int, int] = {}
+    found = [places.setdefault(variable, len(places)) if variable >= 0 else -1 for variable in variables]
+    return found, list(places)
+
+
+def _within(edges: Tensor, first: int, last: int) -> Tensor:
+    """The edges both of whose tokens are among those from `first` to `last`, in the numbers of these."""
+    return edges[:, ((edges >= first) & (edges < last)).all(0)] - first
 
 
 def _ints(values: list[int]) -> Tensor:

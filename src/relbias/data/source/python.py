@@ -9,19 +9,17 @@ import token as names
 import tokenize
 import warnings
 from bisect import bisect_left
-from typing import Any, NamedTuple
 
 import torch
 
 from relbias.data.source.lines import Lines, clean
+from relbias.data.source.names import PythonFile, name_tokens
+from relbias.data.source.nodes import read_nodes, span_of
 from relbias.data.source.parsed import KINDS, Function, ParsedSource, Problem, innermost
+from relbias.data.source.scopes import read_scopes
 
 MAX_PROBLEMS = 50
 """After so many syntax errors the rest of a file is left out."""
-NO_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
-"""Marks of a node rather than nodes: one object of each serves all trees, and they have no place in the text."""
-FORMATTED = tuple(getattr(ast, name) for name in ("JoinedStr", "TemplateStr") if hasattr(ast, name))
-"""Strings with expressions in them: one token, so that nothing below them has a token of its own."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -42,36 +40,6 @@ def parse_python(source: bytes | str) -> ParsedSource:
         >>> parsed.tokens, parsed.spans[0].tolist()
         (('size', '=', '1'), [4, 0, 4, 4])
     """
-    return read_python(source).parsed
-
-
-class PythonFile(NamedTuple):
-    """What :func:`parse_python` returns, and what it was made of.
-
-    Args:
-        parsed: the result.
-        tree: the module.
-        order: its nodes by their numbers.
-        offsets: for each token, where it begins, in characters from the beginning of the text.
-        ends: likewise, where it has ended.
-        lines: of the text.
-    """
-
-    parsed: ParsedSource
-    tree: ast.Module
-    order: list[ast.AST]
-    offsets: list[int]
-    ends: list[int]
-    lines: Lines
-
-
-def read_python(source: bytes | str) -> PythonFile:
-    """As :func:`parse_python`, with the tree and all places.
-
-    Example:
-        >>> [type(node).__name__ for node in read_python("x = 1").order]
-        ['Module', 'Assign', 'Name', 'Constant']
-    """
     problems: list[Problem] = []
     text = _text(source, problems)
     tree, text_lines = _tree(text.split("\n"), problems)
@@ -79,12 +47,15 @@ def read_python(source: bytes | str) -> PythonFile:
     tokens, kinds, spans = _tokens("\n".join(text_lines), problems)
     offsets = [lines.starts[span[0] - 1] + span[1] for span in spans]
     ends = [lines.starts[span[2] - 1] + span[3] for span in spans]
-    order, parents, starts, node_ends = _nodes(tree, lines)
+    order, parents, starts, node_ends = read_nodes(tree, lines)
     nodes = innermost(offsets, starts, node_ends)
     for number, (token, node) in enumerate(zip(tokens, nodes, strict=True)):
         if token in keyword.softkwlist and type(order[node]).__name__ in ("Match", "TypeAlias"):
             kinds[number] = KINDS.index("keyword")
-    parsed = ParsedSource(
+    file = PythonFile(lines, order, parents, starts, node_ends, tokens, offsets, ends)
+    scopes = read_scopes(file, name_tokens(file))
+    variables, accesses, functions = scopes.variables(len(tokens))
+    return ParsedSource(
         language="python",
         tokens=tuple(tokens),
         kinds=torch.tensor(kinds, dtype=torch.int32),
@@ -92,10 +63,12 @@ def read_python(source: bytes | str) -> PythonFile:
         parents=torch.tensor(parents, dtype=torch.int32),
         node_types=tuple(type(node).__name__ for node in order),
         node_of_token=torch.tensor(nodes, dtype=torch.int32),
+        variable_of_token=torch.tensor(variables, dtype=torch.int32),
+        access_of_token=torch.tensor(accesses, dtype=torch.int32),
+        function_of_variable=torch.tensor(functions, dtype=torch.int32),
         functions=_functions(order, offsets, lines),
         problems=tuple(problems),
     )
-    return PythonFile(parsed, tree, order, offsets, ends, lines)
 
 
 def _text(source: bytes | str, problems: list[Problem]) -> str:
@@ -203,55 +176,10 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
     return "\n".join([lines[start[0] - 1][start[1] :], *inner, lines[end[0] - 1][: end[1]]])
 
 
-def _nodes(tree: ast.Module, lines: Lines) -> tuple[list[ast.AST], list[int], list[int], list[int]]:
-    """The nodes in the order of the text, the parent of each, and the offsets where they begin and have ended."""
-    nodes: list[ast.AST] = [tree]
-    children: list[list[int]] = [[]]
-    spans: list[list[int]] = [[0, lines.starts[-1]]]
-    for number, node in enumerate(nodes):  # which grows
-        if isinstance(node, FORMATTED):
-            continue
-        for field in node._fields:
-            value = getattr(node, field, None)
-            for child in value if isinstance(value, list) else (value,):
-                if isinstance(child, ast.AST) and not isinstance(child, NO_NODES):
-                    children[number].append(len(nodes))
-                    nodes.append(child)
-                    children.append([])
-                    spans.append(_span(child, lines))
-    # Some nodes have no place of their own, and a function's lacks its decorators: each is widened to what is below.
-    for number in range(len(nodes) - 1, 0, -1):
-        for child in children[number]:
-            if spans[child]:
-                low, high = spans[number] or spans[child]
-                spans[number] = [min(low, spans[child][0]), max(high, spans[child][1])]
-        if getattr(nodes[number], "decorator_list", None):
-            line, column = lines.place(spans[number][0])
-            sign = lines.lines[line - 1].rfind("@", 0, column)
-            spans[number][0] -= column - sign if sign >= 0 else 0
-    order, parents, places = [], [], []
-    waiting = [(0, -1)]
-    while waiting:
-        number, parent = waiting.pop()
-        place = len(order)
-        order.append(nodes[number])
-        parents.append(parent)
-        places.append(spans[number])
-        below = [child for child in children[number] if spans[child]]  # not a list of no arguments
-        waiting += [(child, place) for child in sorted(below, key=lambda child: spans[child][0], reverse=True)]
-    return order, parents, [place[0] for place in places], [place[1] for place in places]
-
-
-def _span(node: Any, lines: Lines) -> list[int]:
-    if not hasattr(node, "lineno"):
-        return []
-    return [lines.offset(node.lineno, node.col_offset), lines.offset(node.end_lineno, node.end_col_offset)]
-
-
 def _functions(order: list[ast.AST], offsets: list[int], lines: Lines) -> tuple[Function, ...]:
     found = []
     for number, node in enumerate(order):
         if isinstance(node, FUNCTIONS):
-            start, end = _span(node, lines)
+            start, end = span_of(node, lines)
             found.append(Function(node.name, number, bisect_left(offsets, start), bisect_left(offsets, end)))
     return tuple(found)
