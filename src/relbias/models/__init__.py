@@ -3,6 +3,8 @@
 from relbias.models import graph, vision
 from relbias.models.block import TransformerBlock
 from relbias.models.chunks import encode_in_chunks
+from relbias.models.code import SourceTransformer
+from relbias.models.code_heads import ClassificationHead, PointerHead
 from relbias.models.conformer import Conformer
 from relbias.models.conformer_block import ConformerBlock
 from relbias.models.documents import document_positions, padded_positions
@@ -21,6 +23,7 @@ from relbias.models.speech_conformer import SpeechConformer
 from relbias.models.subsampling import ConvSubsampling
 
 __all__ = [
+    "ClassificationHead",
     "Conformer",
     "ConformerBlock",
     "ConformerStream",
@@ -31,8 +34,10 @@ __all__ = [
     "HoldAndBigram",
     "LanguageModel",
     "MusicTransformer",
+    "PointerHead",
     "SegmentMemory",
     "SequenceEncoder",
+    "SourceTransformer",
     "SpectrogramTransformer",
     "SpeechConformer",
     "SpeechTransformer",

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from relbias.encodings import Encoding, EncodingSpec
 from relbias.models.block import TransformerBlock
-from relbias.models.music_relations import Notes, choose_relations, music_indices, music_relations
+from relbias.models.music_relations import Notes, music_indices, music_relations
+from relbias.models.named_relations import choose_relations
 from relbias.models.token_embedding import TokenEmbedding
 from relbias.relations.base import check_size
 
@@ -85,7 +86,8 @@ class MusicTransformer(nn.Module):
         for name, size in (("voices", voices), ("steps_per_bar", steps_per_bar), ("depth", depth)):
             check_size(name, size, 1)
         self.num_tokens, self.voices, self.steps_per_bar = num_tokens, voices, steps_per_bar
-        relation: Any = choose_relations(encoding, music_relations(voices, steps_per_bar, max_steps, max_interval))
+        relations = music_relations(voices, steps_per_bar, max_steps, max_interval)
+        relation: Any = choose_relations(encoding, relations, "notes")
         like: Any = {"device": device, "dtype": dtype}
         self.embedding = TokenEmbedding(encoding, num_tokens, dim, num_heads, relation, max_length, **like)
         block: Any = {"mlp_ratio": mlp_ratio, "dropout": dropout, **like}

@@ -10,10 +10,12 @@ with extra("train"):
     from relbias.tasks.graph_prediction import GraphPrediction
     from relbias.tasks.image_classification import ImageClassification
     from relbias.tasks.language_modeling import LanguageModeling
+    from relbias.tasks.masked_variable import MaskedVariable
     from relbias.tasks.nan_guard import NaNGuard, NonFiniteError
     from relbias.tasks.next_note import NextNote
     from relbias.tasks.sequence_to_sequence import SequenceToSequence
     from relbias.tasks.speech_recognition import SpeechRecognition
+    from relbias.tasks.variable_misuse import VariableMisuse
 
 __all__ = [
     "AttentionMonitor",
@@ -22,11 +24,13 @@ __all__ = [
     "GraphPrediction",
     "ImageClassification",
     "LanguageModeling",
+    "MaskedVariable",
     "NaNGuard",
     "NextNote",
     "NonFiniteError",
     "SequenceToSequence",
     "SpeechRecognition",
     "Task",
+    "VariableMisuse",
     "warmup_cosine",
 ]
