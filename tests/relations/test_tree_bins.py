@@ -134,6 +134,16 @@ def test_bins_of_real_numbers_of_a_sample(share):
         assert int(place) == ((below if share == 1 else below + 1) if there else 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32])
+def test_small_integers_are_sorted_as_large_ones(dtype):
+    distances = torch.arange(-60, 61).view(11, 11)
+    bins, values = sample_bins(distances.to(dtype), 32)
+    assert torch.equal(bins, sample_bins(distances, 32)[0])
+    assert torch.equal(values, sample_bins(distances, 32)[1])
+    least = torch.tensor([[torch.iinfo(dtype).min, 3]], dtype=dtype)
+    assert sample_bins(least, 12)[0].tolist() == [[1, 2] if dtype == torch.int8 else [0, 1]]
+
+
 def test_a_sample_of_a_tree():
     parents = torch.arange(-1, 99)
     codes = ancestor_codes(parents, 200)
@@ -162,6 +172,8 @@ ONES = torch.ones(2, 2)
         (lambda: fixed_bins(ONES, torch.ones(1), ONES), "be bool, got .* torch.float32"),
         (lambda: fixed_bins(ONES * torch.nan, torch.ones(1)), "must be numbers, got nan"),
         (lambda: sample_bins(ONES, 11), "num_bins must be an integer of at least 12, got 11"),
+        (lambda: sample_bins(ONES, 32768), "num_bins must be at most 32767, got 32768"),
+        (lambda: sample_bins(ONES / 0), "distances must be finite; mark pairs without a distance as not related"),
         (lambda: sample_bins(ONES[None]), r"of one tree, \(N, N\), got \(1, 2, 2\)"),
         (lambda: growing_values(-1, 2), "near must be an integer of at least 0"),
         (lambda: growing_values(1, 2, growth=0.5), "growth must be a number of at least 1, got 0.5"),

@@ -56,11 +56,32 @@ def test_nothing():
         (torch.zeros(3, 3), [-2], 0, "got -2 to -2"),
         (torch.zeros(3, 3, dtype=torch.int8), [0], 128, "unrelated must be a value of torch.int8, got 128"),
         (torch.zeros(3, 3, dtype=torch.int8), [0], 0.5, "unrelated must be a value of torch.int8, got 0.5"),
+        (torch.zeros(3, 3, dtype=torch.int16), [0], float("inf"), "unrelated must be a value of torch.int16, got inf"),
+        (torch.zeros(3, 3, dtype=torch.int16), [0], float("nan"), "unrelated must be a value of torch.int16, got nan"),
+        (torch.zeros(3, 3, dtype=torch.int16), [0], None, "unrelated must be a value of torch.int16, got None"),
+        (torch.zeros(3, 3, dtype=torch.float16), [0], 1e6, "unrelated must be a value of torch.float16, got 1000000.0"),
+        (torch.zeros(3, 3) > 0, [0], 7, "unrelated must be a value of torch.bool, got 7"),
     ],
 )
 def test_refusals(values, nodes, unrelated, message):
     with pytest.raises(ValueError, match=message):
         between_tokens(values, torch.tensor(nodes), unrelated)
+
+
+def test_lists_and_what_a_dtype_holds():
+    assert between_tokens([[1, 2], [3, 4]], [1, -1], 0).tolist() == [[4, 0], [0, 0]]
+    with pytest.raises(ValueError, match=r"for tokens of shape \(2,\), got \(1, 2\)"):
+        between_tokens([[1, 2]], [1, -1], 0)
+    for dtype, unrelated in (
+        (torch.float16, -float("inf")),
+        (torch.int8, -128),
+        (torch.int64, 2.0**40),
+        (torch.bool, True),
+        (torch.complex64, 2),
+    ):
+        got = between_tokens(torch.zeros(1, 1, dtype=dtype), torch.tensor([-1]), unrelated)
+        assert got.dtype == dtype
+        assert got.item() == unrelated
 
 
 def test_features():

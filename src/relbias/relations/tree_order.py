@@ -45,18 +45,16 @@ class Forest:
             (B, N, N), in the same dtype.
         """
         n = self.order.shape[1]
-        largest = torch.inf if values.is_floating_point() else torch.iinfo(values.dtype).max
         # In preorder, all nodes after i up to j lie below the lowest common ancestor of i and j, and one of them is its
-        # child: the least value of their parents is that of the ancestor.
+        # child: the least value of their parents is that of the ancestor. Before i stands what is not less.
         of_parents = values.gather(1, self.above.gather(1, self.order))
         after = torch.ones(n, n, dtype=torch.bool, device=values.device).triu(1)
-        pairs = torch.where(after, of_parents[:, None], largest)
-        pairs.diagonal(dim1=1, dim2=2).copy_(values.gather(1, self.order))
+        pairs = torch.where(after, of_parents[:, None], values.gather(1, self.order)[:, :, None])
         pairs = pairs.cummin(dim=2).values
         pairs = torch.minimum(pairs, pairs.mT)
         # Back to the order of the numbers: the matrix is symmetric, so that rows can be chosen twice.
         places = self.order.argsort(dim=1)
-        rows = (places + n * torch.arange(len(places), device=places.device)[:, None]).flatten()
+        rows = (places + n * torch.arange(places.shape[0], device=places.device)[:, None]).flatten()
         pairs = pairs.flatten(0, 1).index_select(0, rows).view(pairs.shape)
         return pairs.mT.flatten(0, 1).index_select(0, rows).view(pairs.shape)
 
@@ -85,9 +83,12 @@ def forest_of(parents: Tensor) -> Forest:
     """
     parents, batched = _as_parents(parents)
     batch, n = parents.shape
-    above = torch.nn.functional.pad(torch.where(parents < 0, n, parents), (0, 1), value=n)
+    above = torch.nn.functional.pad(parents, (0, 1), value=-1)
+    above = torch.where(above < 0, n, above)
     jumps = [above]  # up by 1, 2, 4, ... generations
-    for _ in range(n.bit_length()):
+    # A number of them that depends on n would make a compiled or exported program one for this n.
+    generations = _MOST if torch.compiler.is_compiling() else n
+    for _ in range(generations.bit_length()):
         jumps.append(jumps[-1].gather(1, jumps[-1]))
     if can_check_values(parents) and bool((jumps[-1] < n).any()):
         raise ValueError("a node is its own ancestor; parents must form trees")
@@ -100,7 +101,7 @@ def forest_of(parents: Tensor) -> Forest:
     sums = torch.nn.functional.pad(sizes.gather(1, families).cumsum(dim=1), (1, 0))[:, :n]
     counts = torch.arange(n, device=parents.device).expand(batch, n)
     parent = above.gather(1, families)
-    starts = torch.nn.functional.pad(parent[:, 1:] != parent[:, :-1], (1, 0), value=True)[:, :n]
+    starts = (parent != parent.roll(1, 1)) | (counts == 0)
     ranks = torch.empty_like(parents).scatter_(1, families, counts - _since(counts, starts))
     # A node's place is after that of its parent and the subtrees of its earlier siblings.
     places = torch.zeros_like(above).scatter_(1, families, 1 + sums - _since(sums, starts))

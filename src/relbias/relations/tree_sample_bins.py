@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relbias.relations.base import check_size
+from relbias.relations.base import can_check_values, check_size
 from relbias.relations.tree_bins import UNRELATED, check_distances
 
 _EXACT = 9
@@ -26,7 +26,7 @@ def sample_bins(distances: Tensor, num_bins: int = 32, related: Tensor | None = 
 
     Args:
         distances: (N, N), integers, of which those from 1,000 on count as not related, or floating.
-        num_bins: R, at least 12.
+        num_bins: R, from 12 to 32767.
         related: (N, N) bool, whether two nodes are related; None where all are.
 
     Returns:
@@ -34,8 +34,8 @@ def sample_bins(distances: Tensor, num_bins: int = 32, related: Tensor | None = 
         that no pair has.
 
     Raises:
-        ValueError: another shape or dtype, too few bins, or (on CPU, outside compile and export) a distance that is not
-            a number.
+        ValueError: another shape or dtype, a number of bins out of range, or (on CPU, outside compile and export) a
+            distance that is not a finite number.
 
     Example:
         >>> distances = torch.tensor([[0, 3, 7], [-3, 0, 7], [-7, -7, 0]])
@@ -48,6 +48,8 @@ def sample_bins(distances: Tensor, num_bins: int = 32, related: Tensor | None = 
         [10000.0, -7.0, -3.0, 0.0, 3.0, 7.0]
     """
     check_size("sample_bins' num_bins", num_bins, _EXACT + 3)
+    if num_bins > torch.iinfo(torch.int16).max:
+        raise ValueError(f"sample_bins' num_bins must be at most 32767, got {num_bins}")
     distances = check_distances(distances, related)
     if distances.ndim != 2:
         raise ValueError(
@@ -55,8 +57,12 @@ def sample_bins(distances: Tensor, num_bins: int = 32, related: Tensor | None = 
         )
     floating = distances.is_floating_point()
     related = torch.ones_like(distances, dtype=torch.bool) if related is None else related
-    if not floating:
-        related = related & (distances.abs() < _LONGEST)
+    if floating:
+        if can_check_values(distances) and bool((distances.isinf() & related).any()):
+            raise ValueError("distances must be finite; mark pairs without a distance as not related")
+    else:
+        distances = distances.long()  # which holds _LONGEST
+        related = related & (distances > -_LONGEST) & (distances < _LONGEST)
     found = distances[related].double()
     first = 0 if floating and bool(related.all()) else 1  # the bin of the least value
     if not len(found):

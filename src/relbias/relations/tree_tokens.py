@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -37,7 +39,8 @@ def between_tokens(values: Tensor, node_of_token: Tensor, unrelated: float) -> T
                 [-1, -1, -1, -1],
                 [ 2,  2, -1,  0]], dtype=torch.int16)
     """
-    values, nodes = torch.as_tensor(values), as_integers("node_of_token", node_of_token).long()
+    values, tokens = torch.as_tensor(values), as_integers("node_of_token", node_of_token)
+    nodes = tokens.long()
     if nodes.ndim not in (1, 2):
         raise ValueError(f"node_of_token must have shape (T,) or (B, T), got {tuple(nodes.shape)}")
     batched = nodes.ndim == 2
@@ -46,7 +49,7 @@ def between_tokens(values: Tensor, node_of_token: Tensor, unrelated: float) -> T
         expected = f"({nodes.shape[0]}, N, N, ...)" if batched else "(N, N, ...)"
         raise ValueError(
             f"the values of pairs of nodes must have shape {expected} for tokens of shape "
-            f"{tuple(node_of_token.shape)}, got {tuple(values.shape)}"
+            f"{tuple(tokens.shape)}, got {tuple(values.shape)}"
         )
     _check_fill(values.dtype, unrelated)
     n = pairs.shape[1]
@@ -58,12 +61,23 @@ def between_tokens(values: Tensor, node_of_token: Tensor, unrelated: float) -> T
     # A node more, to which no node is related, stands for none: the last one, to which -1 points.
     rest = [0, 0] * (pairs.ndim - 3)
     pairs = torch.nn.functional.pad(pairs, (*rest, 0, 1, 0, 1), value=unrelated)
-    rows = torch.arange(len(nodes), device=nodes.device)[:, None, None]
+    rows = torch.arange(nodes.shape[0], device=nodes.device)[:, None, None]
     tokens = pairs[rows, nodes[:, :, None], nodes[:, None]]
     return tokens if batched else tokens[0]
 
 
 def _check_fill(dtype: torch.dtype, unrelated: Any) -> None:
-    limits = None if dtype.is_floating_point or dtype == torch.bool else torch.iinfo(dtype)
-    if limits is not None and not (unrelated == int(unrelated) and limits.min <= unrelated <= limits.max):
+    if not _is_number(unrelated):
+        held = False
+    elif dtype.is_floating_point or dtype.is_complex:
+        held = not math.isfinite(unrelated) or abs(unrelated) <= torch.finfo(dtype).max
+    else:
+        limits = torch.iinfo(torch.uint8 if dtype == torch.bool else dtype)
+        highest = 1 if dtype == torch.bool else limits.max
+        held = limits.min <= unrelated <= highest and unrelated == int(unrelated)
+    if not held:
         raise ValueError(f"unrelated must be a value of {dtype}, got {unrelated!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real)

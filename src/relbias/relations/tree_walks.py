@@ -11,6 +11,8 @@ from relbias.relations.base import check_number
 from relbias.relations.tree_order import Forest, forest_of
 
 _LEAST = 1e-9
+_LEAST_ALPHA = 1e-6
+"""Below, float64 would lose the digits in which 1 and 1 - alpha differ."""
 
 
 def tree_pageranks(parents: Tensor, alpha: float = 0.15) -> Tensor:
@@ -21,18 +23,19 @@ def tree_pageranks(parents: Tensor, alpha: float = 0.15) -> Tensor:
     logarithm of the probability of finding at i a walk from j that at each step goes back to j with probability alpha,
     else to one of the neighbours. A node without edges has x_ii = -log(alpha).
 
-    No matrix is inverted: between two nodes the inverse is a product along their path.
+    No matrix is inverted: between two nodes the inverse is a product along their path. It is made with numbers, node
+    after node: not on the meta device, in a program that is exported, or in one compiled as a whole (`fullgraph`).
 
     Args:
         parents: (N,) or (B, N) integers, the parent of each node; -1 for a root, also for padding.
-        alpha: the probability of going back, above 0 and below 1.
+        alpha: the probability of going back, at least 1e-6 and below 1.
 
     Returns:
         (N, N) or (B, N, N) float32, computed in float64; -log(1e-9), about 20.7, for two nodes of different trees.
 
     Raises:
-        ValueError: another shape or dtype, more than 32,767 nodes, an alpha out of range, or (on CPU, outside compile
-            and export) a parent that is not a node, or a node above itself.
+        ValueError: another shape or dtype, more than 32,767 nodes, an alpha out of range, or (on CPU) a parent that is
+            not a node, or a node above itself.
 
     Example:
         >>> tree_pageranks(torch.tensor([-1, 0, 0]))  # a root and its two children
@@ -40,7 +43,7 @@ def tree_pageranks(parents: Tensor, alpha: float = 0.15) -> Tensor:
                 [1.4709, 1.0634, 1.6334],
                 [1.4709, 1.6334, 1.0634]])
     """
-    check_number("alpha", alpha, 0, above=True)
+    check_number("alpha", alpha, _LEAST_ALPHA)
     if alpha >= 1:
         raise ValueError(f"alpha must be a number below 1, got {alpha!r}")
     forest = forest_of(parents)
