@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.relations.trees import forests, path_to_root
 
 from relbias.relations import TREE_NEIGHBORS, Pairs, ancestor_codes, depth_codes, neighbor_codes, sibling_codes
+from relbias.relations.tree_order import forest_of
 
 
 def code(offset, limit, drop_far):
@@ -145,3 +146,4 @@ def test_refuses_a_cycle(function, parents):
 def test_refuses_more_nodes_than_fit():
     with pytest.raises(ValueError, match="a tree of 32768 nodes has too many"):
         neighbor_codes(torch.full((32768,), -1))
+    assert int(forest_of(torch.arange(-1, 32766)).depths.max()) == 32766

@@ -60,6 +60,15 @@ def test_bins_of_trees_mean_the_same_in_a_batch_and_alone():
     assert torch.equal(stand_for[:9], values)
 
 
+def test_large_distances_keep_their_digits():
+    bins, _ = fixed_bins(torch.tensor([[2**24 + 1, 2**24 - 1]]), torch.tensor([0, 2**24, 2**24 + 2]))
+    assert bins.tolist() == [[1, 1]]
+    bins, _ = fixed_bins(torch.tensor([[2**24 + 2]]), torch.tensor([0, 2**24, 2**24 + 1]))
+    assert bins.tolist() == [[2]]
+    bins, _ = fixed_bins(torch.tensor([[2**25 + 3]]), torch.tensor([0, 2**25 + 1, 2**25 + 4]))
+    assert bins.tolist() == [[2]]
+
+
 def test_growing_values():
     values = growing_values(near=3, further=4)
     assert values[:4].tolist() == [0, 1, 2, 3]

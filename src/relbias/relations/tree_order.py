@@ -101,7 +101,7 @@ def forest_of(parents: Tensor) -> Forest:
     sums = torch.nn.functional.pad(sizes.gather(1, families).cumsum(dim=1), (1, 0))[:, :n]
     counts = torch.arange(n, device=parents.device).expand(batch, n)
     parent = above.gather(1, families)
-    starts = (parent != parent.roll(1, 1)) | (counts == 0)
+    starts = parent != parent.roll(1, 1)
     ranks = torch.empty_like(parents).scatter_(1, families, counts - _since(counts, starts))
     # A node's place is after that of its parent and the subtrees of its earlier siblings.
     places = torch.zeros_like(above).scatter_(1, families, 1 + sums - _since(sums, starts))
@@ -111,7 +111,7 @@ def forest_of(parents: Tensor) -> Forest:
 
 
 def _since(values: Tensor, starts: Tensor) -> Tensor:
-    """Of ascending numbers that are at least 0, (B, N), the last one at a start."""
+    """Of ascending numbers from 0 on, (B, N), the last one at a start."""
     return torch.where(starts, values, 0).cummax(dim=1).values if values.shape[1] else values
 
 

@@ -128,6 +128,101 @@ def test_another_version_has_other_keys(tmp_path, monkeypatch):
     assert cache.get(b"x = 1", "python") is None
 
 
+def test_any_bit_of_a_cache_may_be_wrong(tmp_path):
+    cache = ParseCache(tmp_path)
+    source, parsed = b"x = 1", parse_python(b"x = 1")
+    cache.put(source, parsed)
+    (path,) = tmp_path.rglob("*.npz")
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 5):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place // 5 % 8
+        path.write_bytes(changed)
+        found = cache.get(source, "python")
+        assert found is None or same(found, parsed)
+
+
+def test_foreign_files_in_a_cache_are_not_trusted(tmp_path):
+    cache = ParseCache(tmp_path)
+    source = b"def f(x): return x"
+    cache.put(source, parse_python(source))
+    (path,) = tmp_path.rglob("*.npz")
+    with np.load(path) as file:
+        arrays = dict(file)
+    texts = json.loads(arrays["texts"].tobytes())
+    v = len(texts["node_types"])
+
+    def with_texts(**changed):
+        return {"texts": np.frombuffer(json.dumps({**texts, **changed}).encode(), dtype=np.uint8)}
+
+    for wrong in (
+        {"texts": np.frombuffer(b"[" * 100_000, dtype=np.uint8)},
+        with_texts(node_types=[-1] * v),
+        with_texts(tokens=[1] * len(texts["tokens"])),
+        with_texts(functions=[["f", v, 0, 3]]),
+        with_texts(functions=[["f", 1, 0, 99]]),
+        with_texts(functions=[["f", 1, 3, 0]]),
+        with_texts(functions=[["f", "1", 0, 3]]),
+        with_texts(problems=["abc"]),
+        {"parents": np.arange(v, dtype=np.int32)},
+        {"spans": arrays["spans"] - 9},
+    ):
+        np.savez(path, **{**arrays, **wrong})
+        assert cache.get(source, "python") is None, wrong
+    np.savez(path, **arrays)
+    assert cache.get(source, "python") is not None
+
+
+def test_a_cache_that_cannot_be_written_does_not_stop_parsing(folder, tmp_path):
+    (tmp_path / "cache").write_text("no folder")
+    with pytest.warns(UserWarning, match=r"nothing is kept in .*cache: .*; the files are parsed anew") as warnings:
+        found = parse_folder(folder, cache=tmp_path / "cache")
+    assert len(warnings) == 1
+    assert list(found.sources) == ["b.py", "package/a.py"]
+
+
+def test_folders_that_cannot_be_read_are_named(folder, monkeypatch):
+    def scandir(path):
+        if os.fspath(path).endswith("package"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return real(path)
+
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = parse_folder(folder)
+    assert list(found.sources) == ["b.py"]
+    assert "package (left out): line 1, column 1: cannot be read: Permission denied" in str(found).splitlines()
+
+
+def test_a_folder_that_is_deleted_meanwhile(folder, monkeypatch):
+    def stat(path, **options):
+        if os.fspath(path).endswith("package"):
+            raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
+        return real(path, **options)
+
+    real = os.stat
+    monkeypatch.setattr(os, "stat", stat)
+    found = parse_folder(folder)
+    assert list(found.sources) == ["b.py"]
+    assert found.problems["package"][0].message == "cannot be read: No such file or directory"
+
+
+def test_a_single_file_of_another_kind(folder):
+    os.mkfifo(folder / "pipe.py")
+    assert list(parse_folder(folder / "pipe.py").problems) == ["pipe.py"]
+    with pytest.raises(ValueError, match=r"notes.txt is no file of python; its name should end in .py"):
+        parse_folder(folder / "notes.txt")
+    with pytest.raises(ValueError, match=r"b.py is no file of java, go; its name should end in .java, .go"):
+        parse_folder(folder / "b.py", ("java", "go"))
+
+
+def test_names_of_files_can_be_printed(folder):
+    (folder / os.fsdecode(b"\xff\n.py")).write_text("x = (")
+    (folder / "é.py").write_text("x = (")
+    lines = str(parse_folder(folder)).encode().decode().splitlines()
+    assert [line.split(":")[0] for line in lines[1:]] == ["é.py", "\\udcff\\n.py"]
+
+
 def test_unknown_languages_are_refused(folder):
     with pytest.raises(ValueError, match="no parser of cobol; the languages are python, javascript, java, go"):
         parse_folder(folder, ("cobol",))

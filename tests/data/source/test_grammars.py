@@ -1,4 +1,5 @@
 import sysconfig
+import time
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,56 @@ def test_errors_are_repaired_and_reported(language):
     assert parsed.problems
     assert parsed.tokens[0] == "x"
     assert parsed.tokens[-1] == "y"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("javascript", "const {ab, c: d} = f; class A { #p; m() { this.#p } }", "ab c d f A #p m #p"),
+        ("javascript", "loop: for (const x of y) { break loop } ({ab, get c() {}})", "loop x y loop ab c"),
+        (
+            "java",
+            "@Override <T> T f(List<T> xs) { out: break out; this.<T>g(A.B::h); }",
+            "Override T T f List T xs out out T g A B h",
+        ),
+        ("go", "package p; func (r *T) F[K any]() { L: goto L; _ = r.x; S{f: 1} }", "p r T F K any L L _ r x S f"),
+        ("python", "def f(a, *b): lambda c: d.e", "f a b c d e"),
+    ],
+)
+def test_names(language, text, expected):
+    parsed = parse_with_grammar(text, language)
+    names = [token for token, kind in zip(parsed.tokens, parsed.kinds, strict=True) if KINDS[kind] == "name"]
+    assert " ".join(names) == expected
+
+
+@pytest.mark.parametrize("language", ["javascript", "java", "go", "python"])
+def test_nul_characters_are_reported_and_read_over(language):
+    parsed = parse_with_grammar(b"x = 1\ny\0= 2\n", language)
+    assert parsed.tokens == ("x", "=", "1", "y", "=", "2")
+    assert str(parsed.problems[0]) == "line 2, column 2: a NUL character"
+
+
+def test_a_problem_is_told_once():
+    problems = parse_with_grammar("a = ?;", "java").problems
+    assert len(problems) == len(set(problems)) > 0
+
+
+def test_lone_surrogates_do_not_move_columns():
+    parsed = parse_with_grammar("'\ud800é' + ab", "javascript")
+    assert parsed.tokens == ("'?é'", "+", "ab")
+    assert parsed.spans[:, 1].tolist() == [0, 5, 7]
+
+
+def test_a_long_line_takes_time_in_proportion():
+    """Columns are told in bytes: characters counted from the line's beginning for each token would take minutes."""
+    text = "x = ['é', " + "ab, " * 20_000 + "]"
+    taken = []
+    for line in (text.replace("é", "e"), text):
+        start = time.process_time()
+        parsed = parse_with_grammar(line, "javascript")
+        taken.append(time.process_time() - start)
+        assert parsed.spans[-1].tolist() == [1, len(text) - 1, 1, len(text)]
+    assert taken[1] < 5 * taken[0]
 
 
 def test_a_missing_token_is_no_token():

@@ -7,8 +7,7 @@ import json
 import os
 import sys
 import tempfile
-import zipfile
-import zlib
+import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -31,6 +30,7 @@ _ARRAYS = (
     "computed_from",
     "calls",
 )
+_MANY = torch.iinfo(torch.int32).max
 
 
 class ParseCache:
@@ -53,6 +53,7 @@ class ParseCache:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._keeps = True
 
     def get(self, source: bytes, language: str) -> ParsedSource | None:
         """What was kept for this source; None where there is nothing, or nothing that can be trusted."""
@@ -61,7 +62,7 @@ class ParseCache:
             with np.load(self._path(key), allow_pickle=False) as file:
                 arrays = {name: torch.from_numpy(file[name]) for name in _ARRAYS}
                 texts = json.loads(file["texts"].tobytes())
-            if texts["key"] != key:
+            if texts["key"] != key or min(texts["node_types"], default=0) < 0:
                 return None
             parsed = ParsedSource(
                 language=language,
@@ -72,11 +73,22 @@ class ParseCache:
                 **arrays,
             )
             return parsed if _is_whole(parsed) else None
-        except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile, zlib.error):
+        except Exception:  # one wrong bit can ask for a password, for more memory than there is, and much else
             return None
 
     def put(self, source: bytes, parsed: ParsedSource) -> None:
-        """Keeps what a source gave. A reader finds the whole file or none."""
+        """Keeps what a source gave. A reader finds the whole file or none. Warns once if nothing can be written."""
+        if not self._keeps:
+            return
+        try:
+            self._write(source, parsed)
+        except OSError as error:
+            self._keeps = False
+            warnings.warn(
+                f"nothing is kept in {self.folder}: {error.strerror}; the files are parsed anew each time", stacklevel=3
+            )
+
+    def _write(self, source: bytes, parsed: ParsedSource) -> None:
         key = _key(source, parsed.language)
         names = sorted(set(parsed.node_types))
         places = {name: place for place, name in enumerate(names)}
@@ -124,6 +136,7 @@ def _is_whole(parsed: ParsedSource) -> bool:
     edges = [(array, (2, array.shape[-1]), 0, n) for array in (parsed.flow, parsed.computed_from, parsed.calls)]
     arrays = (
         (parsed.kinds, (n,), 0, len(KINDS)),
+        (parsed.spans, (n, 4), 0, _MANY),
         (parsed.parents, (v,), -1, v),
         (parsed.node_of_token, (n,), 0, v),
         (parsed.variable_of_token, (n,), -1, variables),
@@ -131,7 +144,14 @@ def _is_whole(parsed: ParsedSource) -> bool:
         (parsed.function_of_variable, (variables,), -1, functions),
         *edges,
     )
-    if parsed.spans.shape != (n, 4) or parsed.spans.dtype != torch.int32:
+    numbers = [number for function in parsed.functions for number in function[1:]]
+    numbers += [number for problem in parsed.problems for number in problem[:2]]
+    texts = (*parsed.tokens, *(function.name for function in parsed.functions), *(p.message for p in parsed.problems))
+    if {*map(type, numbers)} - {int} or {*map(type, texts)} - {str}:
+        return False
+    if not all(0 <= node < v and 0 <= first <= last <= n for _, node, first, last in parsed.functions):
+        return False
+    if not bool((parsed.parents < torch.arange(v)).all()):
         return False
     return all(
         array.shape == shape

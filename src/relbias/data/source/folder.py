@@ -31,7 +31,8 @@ class SourceFolder:
 
     Args:
         sources: by their paths within the folder, in the order of the paths.
-        problems: by the same paths; those of files that are left out, which are not in `sources`, and of others.
+        problems: by the same paths; those of files that are left out, which are not in `sources`, of others, and of
+            folders that cannot be read.
         num_cached: how many of the sources came from the cache.
     """
 
@@ -48,7 +49,8 @@ class SourceFolder:
         for path, problems in self.problems.items():
             fate = "" if path in self.sources else " (left out)"
             more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-            lines.append(f"{path}{fate}: {problems[0]}{more}")
+            # A name can hold line feeds, and bytes that are no text.
+            lines.append(f"{repr(path)[1:-1]}{fate}: {problems[0]}{more}")
         return "\n".join(lines)
 
 
@@ -61,7 +63,8 @@ def parse_folder(
     """Parses the source files of a folder and of the folders in it.
 
     Python is read by its own parser, other languages by their grammars. Links to folders are followed, into each folder
-    once. Nothing in a file stops the others: what cannot be read is left out and named in the result.
+    once. Nothing in a file stops the others: what cannot be read is left out and named in the result. Nor does a cache
+    that cannot be written, of which a warning tells.
 
     Args:
         path: the folder, or one file.
@@ -70,7 +73,7 @@ def parse_folder(
         progress: called after each file with how many are done, and of how many.
 
     Raises:
-        ValueError: there is no such file or folder, or an unknown language.
+        ValueError: there is no such file or folder, a file of none of these languages, or an unknown language.
         MissingExtraError: a language needs the extra `code`.
 
     Example:
@@ -80,17 +83,19 @@ def parse_folder(
         ValueError: there is no file or folder absent; give a source file, or a folder of source files
     """
     root = Path(path)
-    if not root.exists():
+    if not os.path.exists(root):
         raise ValueError(f"there is no file or folder {path}; give a source file, or a folder of source files")
     unknown = sorted(set(languages) - set(SUFFIXES.values()))
     if unknown:
         known = ", ".join(dict.fromkeys(SUFFIXES.values()))
         raise ValueError(f"no parser of {', '.join(unknown)}; the languages are {known}")
-    files = {root.name: root} if root.is_file() else {file.relative_to(root).as_posix(): file for file in _files(root)}
-    files = {name: file for name, file in sorted(files.items()) if SUFFIXES.get(file.suffix) in languages}
+    problems: dict[str, tuple[Problem, ...]] = {}
+    files = {name: file for name, file in sorted(_files(root, problems)) if SUFFIXES.get(file.suffix) in languages}
+    if not files and not root.is_dir():
+        endings = ", ".join(ending for ending, language in SUFFIXES.items() if language in languages)
+        raise ValueError(f"{path} is no file of {', '.join(languages)}; its name should end in {endings}")
     store = ParseCache(cache) if cache is not None else None
     sources: dict[str, ParsedSource] = {}
-    problems: dict[str, tuple[Problem, ...]] = {}
     num_cached = 0
     for done, (name, file) in enumerate(files.items(), start=1):
         found = _parse(file, SUFFIXES[file.suffix], store)
@@ -106,16 +111,34 @@ def parse_folder(
     return SourceFolder(sources, problems, num_cached)
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _files(root: Path, problems: dict[str, tuple[Problem, ...]]) -> Iterator[tuple[str, Path]]:
+    """The files with their names; folders that cannot be read are added to the problems."""
+
+    def note(error: OSError) -> None:
+        problems[Path(error.filename).relative_to(root).as_posix()] = (_unreadable(error),)
+
+    if not root.is_dir():
+        yield root.name, root
+        return
     seen: set[tuple[int, int]] = set()
-    for folder, folders, names in os.walk(root, followlinks=True):
-        status = os.stat(folder)
+    for folder, folders, names in os.walk(root, onerror=note, followlinks=True):
+        try:
+            status = os.stat(folder)
+        except OSError as error:
+            note(error)
+            continue
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
         folders.sort()
-        yield from (Path(folder, name) for name in names)
+        for name in names:
+            file = Path(folder, name)
+            yield file.relative_to(root).as_posix(), file
+
+
+def _unreadable(error: OSError) -> Problem:
+    return Problem(1, 0, f"cannot be read: {error.strerror}")
 
 
 def _parse(file: Path, language: str, store: ParseCache | None) -> tuple[ParsedSource, bool] | Problem:
@@ -126,7 +149,7 @@ def _parse(file: Path, language: str, store: ParseCache | None) -> tuple[ParsedS
             return Problem(1, 0, f"larger than {MAX_BYTES // 2**20} MiB")
         data = file.read_bytes()
     except OSError as error:
-        return Problem(1, 0, f"cannot be read: {error.strerror}")
+        return _unreadable(error)
     cached = store.get(data, language) if store is not None else None
     if cached is not None:
         return cached, True

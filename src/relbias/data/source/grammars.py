@@ -54,6 +54,8 @@ FUNCTIONS = frozenset(
 _NO_TOKENS = frozenset(
     ["comment", "line_comment", "block_comment", "html_comment", "hash_bang_line", "line_continuation"]
 )
+_NAMES = frozenset(["label_name", "__future__"])
+"""Names whose nodes are not called identifiers; the last is a word of Python's grammar."""
 _NUMBER = re.compile(r"\.?[0-9]")
 _WORD = re.compile(r"[^\W0-9]|\$")
 
@@ -83,9 +85,8 @@ def parse_with_grammar(source: bytes | str, language: str) -> ParsedSource:
     parser = _parser(language)
     problems: list[Problem] = []
     text = _text(source, problems)
-    data = text.encode(errors="replace")
     lines = Lines(text.split("\n"))
-    root = parser.parse(data).root_node
+    root = parser.parse(text.encode()).root_node
     tokens: list[tuple[str, int, int, int]] = []  # text, kind, start, end
     node_types, parents, starts, ends = [root.type], [-1], [0], [len(text) + 1]
     functions: list[tuple[str, int, int, int]] = []
@@ -96,7 +97,8 @@ def parse_with_grammar(source: bytes | str, language: str) -> ParsedSource:
         if kind in _NO_TOKENS:
             continue
         if (node.is_error or node.is_missing) and len(problems) < MAX_PROBLEMS:
-            problems.append(_problem(node, lines))
+            problem = _problem(node, lines)
+            problems += [problem] if problem not in problems else []
         start, end = _offset(lines, node.start_point), _offset(lines, node.end_point)
         if node.is_named and not node.is_missing:
             parents.append(above)
@@ -149,7 +151,12 @@ def _text(source: bytes | str, problems: list[Problem]) -> str:
         except UnicodeDecodeError as error:
             problems.append(Problem(1, 0, f"no text in {error.encoding}: {error.reason} at byte {error.start}"))
             return ""
-    return clean(source)
+    source = clean(source).encode(errors="replace").decode()  # the parser takes no lone surrogates
+    if "\0" in source:
+        before = source[: source.index("\0")]
+        problems.append(Problem(before.count("\n") + 1, len(before) - before.rfind("\n") - 1, "a NUL character"))
+        source = source.replace("\0", " ")
+    return source
 
 
 def _offset(lines: Lines, point: tuple[int, int]) -> int:
@@ -160,7 +167,7 @@ def _problem(node: Node, lines: Lines) -> Problem:
     line, column = lines.place(_offset(lines, node.start_point))
     if node.is_missing:
         return Problem(line, column, f"syntax error, expected {node.type!r}")
-    text = (node.text or b"").decode(errors="replace")
+    text = (node.text or b"")[:400].decode(errors="replace")  # which may be the whole file
     return Problem(line, column, f"syntax error at {' '.join(text.split())[:40]!r}")
 
 
@@ -172,9 +179,8 @@ def _name(node: Node) -> str:
 def _kind(node_type: str, text: str) -> int:
     if node_type in STRINGS:
         return KINDS.index("string")
+    if "identifier" in node_type or node_type in _NAMES:
+        return KINDS.index("name")
     if _NUMBER.match(text):
         return KINDS.index("number")
-    if _WORD.match(text):
-        is_name = node_type.endswith("identifier") or node_type == "__future__"  # which the grammar has as a word
-        return KINDS.index("name" if is_name else "keyword")
-    return KINDS.index("operator")
+    return KINDS.index("keyword" if _WORD.match(text) else "operator")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 
 class Lines:
@@ -26,6 +26,7 @@ class Lines:
         for line in lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
         self._ascii = [line.isascii() for line in lines]
+        self._inner: dict[int, list[int]] = {}
 
     def offset(self, line: int, column: int) -> int:
         """A character's offset from the beginning of the text.
@@ -35,8 +36,15 @@ class Lines:
             column: in bytes, from 0.
         """
         if not self._ascii[line - 1]:
-            column = len(self.lines[line - 1].encode(errors="surrogatepass")[:column].decode(errors="replace"))
+            column -= bisect_left(self._inner_bytes(line - 1), column)
         return self.starts[line - 1] + column
+
+    def _inner_bytes(self, number: int) -> list[int]:
+        """The places of the bytes with which no character begins, found once for a line: lines can be very long."""
+        if number not in self._inner:
+            data = self.lines[number].encode(errors="surrogatepass")
+            self._inner[number] = [place for place, byte in enumerate(data) if byte & 0xC0 == 0x80]
+        return self._inner[number]
 
     def place(self, offset: int) -> tuple[int, int]:
         """The line, from 1, and the column in characters, from 0, of a character."""
