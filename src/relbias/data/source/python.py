@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import io
 import keyword
-import token as names
+import token as token_types
 import tokenize
 import warnings
 from bisect import bisect_left
 
 import torch
 
+from relbias.data.source.assignments import read_assignments
+from relbias.data.source.calls import read_calls
+from relbias.data.source.flow import read_flow
 from relbias.data.source.lines import Lines, clean
 from relbias.data.source.names import PythonFile, name_tokens
 from relbias.data.source.nodes import read_nodes, span_of
@@ -53,7 +56,8 @@ def parse_python(source: bytes | str) -> ParsedSource:
         if token in keyword.softkwlist and type(order[node]).__name__ in ("Match", "TypeAlias"):
             kinds[number] = KINDS.index("keyword")
     file = PythonFile(lines, order, parents, starts, node_ends, tokens, offsets, ends)
-    scopes = read_scopes(file, name_tokens(file))
+    names = name_tokens(file)
+    scopes = read_scopes(file, names)
     variables, accesses, functions = scopes.variables(len(tokens))
     return ParsedSource(
         language="python",
@@ -66,6 +70,9 @@ def parse_python(source: bytes | str) -> ParsedSource:
         variable_of_token=torch.tensor(variables, dtype=torch.int32),
         access_of_token=torch.tensor(accesses, dtype=torch.int32),
         function_of_variable=torch.tensor(functions, dtype=torch.int32),
+        flow=_edges(read_flow(file, names, nodes, [access > 0 for access in accesses])),
+        computed_from=_edges(read_assignments(file, names)),
+        calls=_edges(read_calls(file, names, scopes)),
         functions=_functions(order, offsets, lines),
         problems=tuple(problems),
     )
@@ -135,8 +142,8 @@ def _tokens(text: str, problems: list[Problem]) -> tuple[list[str], list[int], l
     kinds: list[int] = []
     spans: list[tuple[int, int, int, int]] = []
     opened = 0  # how many formatted strings the place lies in: Python 3.12 and later tell their pieces
-    starts = {getattr(names, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
-    stops = {getattr(names, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
+    starts = {getattr(token_types, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
+    stops = {getattr(token_types, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
     pieces: list[tuple[int, int]] = []
     lines = text.split("\n")
     try:
@@ -152,7 +159,7 @@ def _tokens(text: str, problems: list[Problem]) -> tuple[list[str], list[int], l
                     kinds.append(KINDS.index("string"))
                     spans.append((*start, *end))
             elif not opened and kind in _KINDS:
-                is_keyword = kind == names.NAME and keyword.iskeyword(token)
+                is_keyword = kind == token_types.NAME and keyword.iskeyword(token)
                 tokens.append(token)
                 kinds.append(KINDS.index("keyword") if is_keyword else _KINDS[kind])
                 spans.append((*start, *end))
@@ -162,10 +169,10 @@ def _tokens(text: str, problems: list[Problem]) -> tuple[list[str], list[int], l
 
 
 _KINDS = {
-    names.NAME: KINDS.index("name"),
-    names.OP: KINDS.index("operator"),
-    names.NUMBER: KINDS.index("number"),
-    names.STRING: KINDS.index("string"),
+    token_types.NAME: KINDS.index("name"),
+    token_types.OP: KINDS.index("operator"),
+    token_types.NUMBER: KINDS.index("number"),
+    token_types.STRING: KINDS.index("string"),
 }
 
 
@@ -174,6 +181,10 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
         return lines[start[0] - 1][start[1] : end[1]]
     inner = lines[start[0] : end[0] - 1]
     return "\n".join([lines[start[0] - 1][start[1] :], *inner, lines[end[0] - 1][: end[1]]])
+
+
+def _edges(pairs: list[tuple[int, int]]) -> torch.Tensor:
+    return torch.tensor(pairs, dtype=torch.int32).view(-1, 2).T.contiguous()
 
 
 def _functions(order: list[ast.AST], offsets: list[int], lines: Lines) -> tuple[Function, ...]:

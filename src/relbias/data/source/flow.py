@@ -1,0 +1,277 @@
+"""The control flow of Python functions, between the names that they evaluate."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from relbias.data.source.expressions import condition, parameters, value
+from relbias.data.source.names import PythonFile
+from relbias.data.source.paths import Ends, Paths, Steps, run
+from relbias.data.source.patterns import pattern
+from relbias.data.source.scopes import COMPREHENSIONS
+
+
+def read_flow(
+    file: PythonFile, names: dict[ast.AST, int], node_of_token: list[int], is_event: list[bool]
+) -> list[tuple[int, int]]:
+    """The edges from a token to those that may be evaluated right after it, for all functions of a file.
+
+    A path goes through occurrences of variables, in the order in which Python evaluates them: a value before what it is
+    assigned to, and a name that is updated (`x += 1`) after what it is updated with. Where several paths part or meet
+    it goes through a keyword or an operator of the statement or the expression, so that there are not more than a few
+    edges for a token. A function begins at its `def`; its body has paths of its own. The bodies of lambdas and of
+    generator expressions are followed where they stand, as if they were called there at once or not at all.
+
+    In a `try` statement an exception may be raised before its first name, and after each. The paths of a `finally`
+    clause are shared by all that lead to it. That a `with` statement may end exceptions is not known, nor what a name
+    stands for: each loop may end at once, save that over a constant.
+
+    Args:
+        file: its tree and its tokens.
+        names: the token of a node's name, from :func:`~relbias.data.source.names.name_tokens`.
+        node_of_token: the number of the lowest node that a token lies in.
+        is_event: for each token, whether it is an occurrence of a variable that is read or written there.
+    """
+    paths = Paths(names, _own_tokens(file, node_of_token), is_event)
+    for node in file.nodes:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            paths.now, paths.raising = (paths.own[node][0],), None
+            for parameter in parameters(node.args):
+                paths.meet(parameter)
+            run(_Statements(paths).follow(node.body))
+    return sorted(paths.edges)
+
+
+def _own_tokens(file: PythonFile, node_of_token: list[int]) -> dict[ast.AST, list[int]]:
+    """The tokens of nodes where paths part or meet: of each, more than it has such places."""
+    own: dict[ast.AST, list[int]] = {}
+    for token, number in enumerate(node_of_token):
+        node = file.nodes[number]
+        word = _WORDS.get(type(node))
+        if word is not None and (not word or file.tokens[token] in word):
+            own.setdefault(node, []).append(token)
+    return own
+
+
+_WORDS: dict[type[ast.AST], tuple[str, ...]] = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), ("def",)),
+    **dict.fromkeys((ast.If, ast.While, ast.For, ast.AsyncFor, ast.Lambda, ast.BoolOp, ast.IfExp, ast.Compare), ()),
+    **dict.fromkeys(COMPREHENSIONS, ("for",)),
+    **dict.fromkeys((ast.Try, ast.TryStar), ("try", "finally")),
+    ast.ExceptHandler: ("except",),
+    ast.Match: ("match", "case"),
+    ast.MatchOr: ("|",),
+}
+
+
+class _Loop:
+    def __init__(self, head: int) -> None:
+        self.head = head
+        self.breaks: list[int] = []
+
+
+class _Finally:
+    def __init__(self, head: int) -> None:
+        self.head = head
+        self.leaving: dict[str, None] = {}
+        """The statements that lead through it: "break", "continue" or "return", in the order of the text."""
+
+
+class _Statements:
+    """Follows the statements of a function's body.
+
+    Args:
+        paths: at its beginning.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
+        self.around: list[_Loop | _Finally] = []
+
+    def follow(self, body: list[Any]) -> Steps:
+        for statement in body:
+            kind = type(statement)
+            if kind in _COMPOUND:
+                yield _COMPOUND[kind](self, statement)
+            else:
+                yield from self._values(_parts(statement))
+                if kind in _LEAVING:
+                    self.leave(_LEAVING[kind])
+                elif kind is ast.Raise:
+                    self.fail(self.paths.now)
+                    self.paths.now = ()
+                elif kind in (ast.Import, ast.ImportFrom):
+                    for alias in statement.names:
+                        self.paths.meet(alias)
+
+    def definition(self, node: Any) -> Steps:
+        yield from self._values(node.decorator_list)
+        yield from self._values((*node.args.defaults, *node.args.kw_defaults))
+        yield from self._values(parameter.annotation for parameter in parameters(node.args))
+        yield from self._values((node.returns,))
+        self.paths.meet(node)
+
+    def class_(self, node: Any) -> Steps:
+        yield from self._values((*node.decorator_list, *node.bases, *node.keywords))
+        yield self.follow(node.body)
+        self.paths.meet(node)
+
+    def _values(self, expressions: Any) -> Steps:
+        for expression in expressions:
+            if expression is not None:
+                yield value(self.paths, expression)
+
+    def if_(self, node: Any) -> Steps:
+        paths = self.paths
+        paths.now, otherwise = yield condition(paths, node.test)
+        yield self.follow(node.body)
+        ends, paths.now = paths.now, otherwise
+        yield self.follow(node.orelse)
+        paths.now = paths.joined(ends + paths.now, paths.own[node][0])
+
+    def while_(self, node: Any) -> Steps:
+        head = self.paths.own[node][0]
+        self.paths.go(head)
+        self.paths.now, otherwise = yield condition(self.paths, node.test)
+        yield self._loop(node, head, otherwise)
+
+    def for_(self, node: Any) -> Steps:
+        yield value(self.paths, node.iter)
+        head = self.paths.own[node][0]
+        self.paths.go(head)
+        yield value(self.paths, node.target)
+        yield self._loop(node, head, (head,))
+
+    def with_(self, node: Any) -> Steps:
+        for item in node.items:
+            yield from self._values((item.context_expr, item.optional_vars))
+        yield self.follow(node.body)
+
+    def _loop(self, node: Any, head: int, otherwise: Ends) -> Steps:
+        loop = _Loop(head)
+        self.around.append(loop)
+        yield self.follow(node.body)
+        self.around.pop()
+        self.paths.link(self.paths.now, head)
+        self.paths.now = otherwise
+        yield self.follow(node.orelse)
+        self.paths.now = self.paths.joined((*self.paths.now, *loop.breaks), self.paths.own[node][-1])
+
+    def leave(self, kind: str) -> None:
+        """Ends the paths at what a `break`, `continue` or `return` leads to next."""
+        for around in reversed(self.around):
+            if isinstance(around, _Finally):
+                self.paths.link(self.paths.now, around.head)
+                around.leaving[kind] = None
+                break
+            if kind == "continue":
+                self.paths.link(self.paths.now, around.head)
+                break
+            if kind == "break":
+                around.breaks += self.paths.now
+                break
+        self.paths.now = ()
+
+    def assert_(self, node: Any) -> Steps:
+        true, self.paths.now = yield condition(self.paths, node.test)
+        yield from self._values((node.msg,))
+        self.fail(self.paths.now)
+        self.paths.now = true
+
+    def fail(self, ends: Ends) -> None:
+        if self.paths.raising is not None:
+            self.paths.link(ends, self.paths.raising)
+
+    def try_(self, node: Any) -> Steps:
+        if not node.finalbody:
+            yield self._handled(node)
+            return
+        paths, outside = self.paths, self.paths.raising
+        last = _Finally(paths.own[node][-1])
+        self.around.append(last)
+        paths.raising = last.head
+        self.fail(paths.now)
+        yield self._handled(node)
+        self.around.pop()
+        paths.raising = outside
+        goes_on = bool(paths.now)
+        paths.go(last.head)
+        yield self.follow(node.finalbody)
+        ends = paths.now
+        self.fail(ends)
+        for kind in last.leaving:
+            paths.now = ends
+            self.leave(kind)
+        paths.now = ends if goes_on else ()
+
+    def _handled(self, node: Any) -> Steps:
+        """A `try` statement but for its `finally` clause."""
+        paths, outside = self.paths, self.paths.raising
+        heads = [paths.own[handler][0] for handler in node.handlers]
+        if heads:
+            paths.raising = heads[0]
+            self.fail(paths.now)
+        yield self.follow(node.body)
+        paths.raising = outside
+        yield self.follow(node.orelse)
+        ends, unmatched = [*paths.now], ()
+        for handler, head in zip(node.handlers, heads, strict=True):
+            paths.now = unmatched
+            paths.go(head)
+            yield from self._values((handler.type,))
+            unmatched = paths.now if handler.type is not None else ()
+            paths.meet(handler)
+            yield self.follow(handler.body)
+            ends += paths.now
+        self.fail(unmatched)
+        paths.now = paths.joined(ends, paths.own[node][0])
+
+    def match(self, node: Any) -> Steps:
+        paths = self.paths
+        yield value(paths, node.subject)
+        ends: list[int] = []
+        join, *heads = paths.own[node]
+        for case, head in zip(node.cases, heads, strict=True):
+            missed = yield pattern(paths, case.pattern)
+            if case.guard is not None:
+                paths.now, false = yield condition(paths, case.guard)
+                missed += false
+            yield self.follow(case.body)
+            ends += paths.now
+            paths.now = paths.joined(missed, head)
+        paths.now = paths.joined((*ends, *paths.now), join)
+
+
+def _parts(statement: Any) -> tuple[Any, ...]:
+    """The expressions of a simple statement in the order of their evaluation."""
+    kind = type(statement)
+    if kind is ast.Assign:
+        return (statement.value, *statement.targets)
+    if kind is ast.AugAssign:
+        target, of = statement.target, statement.value
+        return (of, target) if isinstance(target, ast.Name) else (target, of)
+    if kind is ast.AnnAssign:  # whose annotation is not evaluated in a function
+        only_declared = statement.value is None and isinstance(statement.target, ast.Name)
+        return () if only_declared else (statement.value, statement.target)
+    if kind is ast.Delete:
+        return tuple(statement.targets)
+    if kind is ast.Raise:
+        return (statement.exc, statement.cause)
+    if kind in (ast.Expr, ast.Return):
+        return (statement.value,)
+    return ()
+
+
+_COMPOUND = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), _Statements.definition),
+    ast.ClassDef: _Statements.class_,
+    ast.If: _Statements.if_,
+    ast.While: _Statements.while_,
+    **dict.fromkeys((ast.For, ast.AsyncFor), _Statements.for_),
+    **dict.fromkeys((ast.With, ast.AsyncWith), _Statements.with_),
+    **dict.fromkeys((ast.Try, ast.TryStar), _Statements.try_),
+    ast.Match: _Statements.match,
+    ast.Assert: _Statements.assert_,
+}
+_LEAVING = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return"}
