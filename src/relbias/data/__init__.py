@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from relbias.data.graphs import GraphData
     from relbias.data.hugging_face_text import HuggingFaceText
     from relbias.data.image_folder import ImageFolder
+    from relbias.data.masked_variables import MaskedVariables
+    from relbias.data.misused_variables import MisusedVariables
     from relbias.data.pydoc_topics import PydocTopics
     from relbias.data.speech_commands import SpeechCommands
     from relbias.data.spoken_digits import SpokenDigits
@@ -36,6 +38,8 @@ _MODULES = {
     "GraphData": "graphs",
     "HuggingFaceText": "hugging_face_text",
     "ImageFolder": "image_folder",
+    "MaskedVariables": "masked_variables",
+    "MisusedVariables": "misused_variables",
     "PydocTopics": "pydoc_topics",
     "SpokenDigits": "spoken_digits",
     "SpeechCommands": "speech_commands",
@@ -55,6 +59,8 @@ __all__ = [
     "GraphData",
     "HuggingFaceText",
     "ImageFolder",
+    "MaskedVariables",
+    "MisusedVariables",
     "PydocTopics",
     "SpeechCommands",
     "SpokenDigits",

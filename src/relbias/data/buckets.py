@@ -1,23 +1,24 @@
-"""The order of training graphs in batches of similar size, the same for any number of processes."""
+"""The order of training samples in batches of similar size, the same for any number of processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DistributedSampler
 
+from relbias._buckets import similar_batches
 from relbias.data.order import shuffled
-from relbias.plugins.pyg.buckets import BucketSampler
 
 
 class BucketOrder(DistributedSampler):
-    """The graphs in the order of a :class:`~relbias.plugins.pyg.BucketSampler`, batch after batch, a short one last.
+    """The samples in the order of :func:`~relbias._buckets.similar_batches`, batch after batch, a short one last.
 
     A Trainer calls ``set_epoch`` and leaves the sampler as it is, also with several processes.
 
     Args:
-        sizes: the number of nodes of each graph.
+        sizes: of the samples, such as the number of nodes of each graph.
         batch_size: B, that of the DataLoader.
         trainer: knows the processes and the epoch; without one there is one process, and the epoch is 0.
 
@@ -30,9 +31,11 @@ class BucketOrder(DistributedSampler):
         plain = shuffled(sizes, trainer)  # ty: ignore[invalid-argument-type]
         super().__init__(plain.dataset, plain.num_replicas, plain.rank, seed=plain.seed)
         self.set_epoch(plain.epoch)
-        self.batches = BucketSampler(sizes, batch_size, num_replicas=self.num_replicas, rank=self.rank, seed=self.seed)
+        self.sizes, self.batch_size = torch.tensor(sizes, dtype=torch.int64), batch_size
 
     def __iter__(self) -> Iterator[int]:
-        self.batches.set_epoch(self.epoch)
-        batches = sorted(self.batches, key=len, reverse=True)  # stable, and all but one are full
-        return (graph for batch in batches for graph in batch)
+        batches = similar_batches(
+            self.sizes, self.batch_size, self.seed, self.epoch, num_replicas=self.num_replicas, rank=self.rank
+        )
+        ordered = sorted(batches, key=len, reverse=True)  # stable, and all but one are full
+        return (sample for batch in ordered for sample in batch)

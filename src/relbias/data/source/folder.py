@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,11 +35,13 @@ class SourceFolder:
         problems: by the same paths; those of files that are left out, which are not in `sources`, of others, and of
             folders that cannot be read.
         num_cached: how many of the sources came from the cache.
+        digests: by the paths of the sources, the SHA-256 of what the files hold, in hexadecimal digits.
     """
 
     sources: dict[str, ParsedSource]
     problems: dict[str, tuple[Problem, ...]]
     num_cached: int
+    digests: dict[str, str]
 
     def __str__(self) -> str:
         tokens = sum(len(source.tokens) for source in self.sources.values())
@@ -59,6 +62,7 @@ def parse_folder(
     languages: tuple[str, ...] = ("python",),
     cache: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    without: Collection[str] = (),
 ) -> SourceFolder:
     """Parses the source files of a folder and of the folders in it.
 
@@ -71,6 +75,7 @@ def parse_folder(
         languages: those whose files are read, by the ends of their names, :data:`SUFFIXES`.
         cache: a folder where results are kept and found by the content of the files; None for none.
         progress: called after each file with how many are done, and of how many.
+        without: names of folders that are left out, wherever they are.
 
     Raises:
         ValueError: there is no such file or folder, a file of none of these languages, or an unknown language.
@@ -90,28 +95,33 @@ def parse_folder(
         known = ", ".join(dict.fromkeys(SUFFIXES.values()))
         raise ValueError(f"no parser of {', '.join(unknown)}; the languages are {known}")
     problems: dict[str, tuple[Problem, ...]] = {}
-    files = {name: file for name, file in sorted(_files(root, problems)) if SUFFIXES.get(file.suffix) in languages}
+    files = {
+        name: file for name, file in sorted(_files(root, without, problems)) if SUFFIXES.get(file.suffix) in languages
+    }
     if not files and not root.is_dir():
         endings = ", ".join(ending for ending, language in SUFFIXES.items() if language in languages)
         raise ValueError(f"{path} is no file of {', '.join(languages)}; its name should end in {endings}")
     store = ParseCache(cache) if cache is not None else None
     sources: dict[str, ParsedSource] = {}
+    digests: dict[str, str] = {}
     num_cached = 0
     for done, (name, file) in enumerate(files.items(), start=1):
         found = _parse(file, SUFFIXES[file.suffix], store)
         if isinstance(found, Problem):
             problems[name] = (found,)
         else:
-            sources[name], was_cached = found
+            sources[name], digests[name], was_cached = found
             num_cached += was_cached
             if sources[name].problems:
                 problems[name] = sources[name].problems
         if progress is not None:
             progress(done, len(files))
-    return SourceFolder(sources, problems, num_cached)
+    return SourceFolder(sources, problems, num_cached, digests)
 
 
-def _files(root: Path, problems: dict[str, tuple[Problem, ...]]) -> Iterator[tuple[str, Path]]:
+def _files(
+    root: Path, without: Collection[str], problems: dict[str, tuple[Problem, ...]]
+) -> Iterator[tuple[str, Path]]:
     """The files with their names; folders that cannot be read are added to the problems."""
 
     def note(error: OSError) -> None:
@@ -131,7 +141,7 @@ def _files(root: Path, problems: dict[str, tuple[Problem, ...]]) -> Iterator[tup
             folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        folders.sort()
+        folders[:] = sorted(set(folders) - set(without))
         for name in names:
             file = Path(folder, name)
             yield file.relative_to(root).as_posix(), file
@@ -141,7 +151,7 @@ def _unreadable(error: OSError) -> Problem:
     return Problem(1, 0, f"cannot be read: {error.strerror}")
 
 
-def _parse(file: Path, language: str, store: ParseCache | None) -> tuple[ParsedSource, bool] | Problem:
+def _parse(file: Path, language: str, store: ParseCache | None) -> tuple[ParsedSource, str, bool] | Problem:
     try:
         if not file.is_file():  # a pipe would block, and a link may lead nowhere
             return Problem(1, 0, "no longer there, or no regular file")
@@ -150,13 +160,14 @@ def _parse(file: Path, language: str, store: ParseCache | None) -> tuple[ParsedS
         data = file.read_bytes()
     except OSError as error:
         return _unreadable(error)
+    digest = hashlib.sha256(data).hexdigest()
     cached = store.get(data, language) if store is not None else None
     if cached is not None:
-        return cached, True
+        return cached, digest, True
     parsed = parse_python(data) if language == "python" else _with_grammar(data, language)
     if store is not None:
         store.put(data, parsed)
-    return parsed, False
+    return parsed, digest, False
 
 
 def _with_grammar(data: bytes, language: str) -> ParsedSource:

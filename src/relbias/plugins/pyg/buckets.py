@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler, Subset
 
+from relbias._buckets import similar_batches
 from relbias._extras import extra
 from relbias.relations.base import check_size
 
 with extra("graph"):
     from torch_geometric.data import Dataset
-
-_BATCHES = 16  # sorted by size together: more would pad less, but the same graphs would meet in every epoch
 
 
 class BucketSampler(Sampler[list[int]]):
@@ -88,20 +86,9 @@ class BucketSampler(Sampler[list[int]]):
         return -(-len(self.sizes) // (self.num_replicas * self.batch_size))
 
     def __iter__(self) -> Iterator[list[int]]:
-        count, wide = len(self.sizes), self.num_replicas * self.batch_size
-        if not count:
-            return
-        state = np.random.SeedSequence([self.seed, self.epoch]).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(state[0]))
-        order = torch.randperm(count, generator=generator) if self.shuffle else torch.arange(count)
-        shared = -(-count // self.num_replicas) * self.num_replicas
-        order = order.repeat(-(-shared // count))[:shared]
-        batches: list[Tensor] = []
-        for pool in order.split(_BATCHES * wide) if self.shuffle else (order,):
-            batches += pool[self.sizes[pool].argsort(stable=True)].split(wide)
-        turns = torch.randperm(len(batches), generator=generator) if self.shuffle else torch.arange(len(batches))
-        for turn in turns.tolist():
-            yield batches[turn][self.rank :: self.num_replicas].tolist()
+        return similar_batches(
+            self.sizes, self.batch_size, self.seed, self.epoch, self.shuffle, self.num_replicas, self.rank
+        )
 
 
 def graph_sizes(data: Any) -> list[int]:

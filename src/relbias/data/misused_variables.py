@@ -1,0 +1,76 @@
+"""Uses of variables, some of which name the wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DistributedSampler
+
+from relbias.data.order import draws
+from relbias.data.source.batches import batch_of
+from relbias.data.source.samples import as_it_is, with_another
+from relbias.data.variable_uses import VariableUses
+
+_HALF = 0.5
+
+
+class MisusedVariables(VariableUses):
+    """Functions in half of which one use of a variable names another of the function's variables, to be found.
+
+    In half of the samples the name is replaced by another that is visible there, each as likely as any; the words,
+    edges and variables are then those of the program with the other name. Which half and which names is drawn anew in
+    each epoch of a training, and the same in every evaluation. A use at which no other variable is visible stays.
+
+    Batches are those of :class:`~relbias.data.variable_uses.VariableUses`, as are the arguments, and have
+
+    - wrong: (B,) int64, the token that is wrong, or -1.
+    - target: (B,) int64, the number of the right variable there, or -1.
+    - reads: (B, N) bool, the tokens that could be wrong: those that read one of the function's own variables.
+    - is_self: (B,) bool, whether the right name at the sample's use is self.
+
+    Example:
+        >>> MisusedVariables(min_variables=1)
+        Traceback (most recent call last):
+        ...
+        ValueError: min_variables must be an integer of at least 2, got 1
+    """
+
+    def rows(self, part: str, samples: Sequence[int], sampler: DistributedSampler | None = None) -> dict[str, Tensor]:
+        """The batch of some samples of a part."""
+        uniform = self._uniform(samples) if sampler is None else draws(sampler, torch.tensor(samples), 2)
+        rows, wrong, target, is_self = [], [], [], []
+        for sample, (whether, which) in zip(samples, uniform.tolist(), strict=True):
+            encoded, token = self.sample(part, sample)
+            own = encoded.function.own
+            right = own.names[own.numbers[token]]
+            others: dict[str, int] = {}
+            if whether < _HALF:
+                others = encoded.visible.at(token)
+                others.pop(right, None)
+            if others:
+                name = sorted(others)[int(which * len(others))]
+                rows.append(with_another(encoded, token, name, others[name]))
+            else:
+                rows.append(as_it_is(encoded))
+            wrong.append(token if others else -1)
+            target.append(int(own.numbers[token]) if others else -1)
+            is_self.append(right == "self")
+        batch = batch_of(rows)
+        reads = torch.zeros(batch["variables"].shape, dtype=torch.bool)
+        for place, row in enumerate(rows):
+            reads[place, list(row.encoded.function.own.reads)] = True
+        return {
+            **batch,
+            "wrong": torch.tensor(wrong),
+            "target": torch.tensor(target),
+            "reads": reads,
+            "is_self": torch.tensor(is_self),
+        }
+
+    @staticmethod
+    def _uniform(samples: Sequence[int]) -> Tensor:
+        """For each sample of an evaluation two uniform random numbers, its own."""
+        return torch.tensor([np.random.default_rng([0, sample]).random(2).tolist() for sample in samples])
