@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch.utils.data import DistributedSampler
 
 from relbias.data.order import draws
 from relbias.data.source.batches import Encoded, batch_of
+from relbias.data.source.file_windows import FileWindow
 from relbias.data.source.functions import FileFunction
 from relbias.data.source.samples import with_hidden
 from relbias.data.variable_uses import VariableUses
@@ -92,6 +94,22 @@ class MaskedVariables(VariableUses):
             encoded, token = self.sample(part, sample)
             asked.append((encoded, [token] if sampler is None else self._places(encoded, sampler, sample)))
         return questions(asked)
+
+    def file_batches(
+        self, windows: Iterable[FileWindow]
+    ) -> Iterator[tuple[dict[str, Tensor], list[tuple[FileWindow, int]]]]:
+        """Batches of a user's functions, in which each use to be judged is hidden once.
+
+        Args:
+            windows: from :meth:`~relbias.data.variable_uses.VariableUses.windows`.
+
+        Returns:
+            Batches as those of a test, and for each row the window and the token in it that is hidden. `target` is the
+            variable that stands there.
+        """
+        every = ((window, token) for window in windows for token in window.asked)
+        while chosen := list(islice(every, self.batch_size)):
+            yield questions([(window.encoded, [token]) for window, token in chosen]), chosen
 
     def _places(self, encoded: Encoded, sampler: DistributedSampler, sample: int) -> list[int]:
         reads = encoded.function.own.reads

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler
 
 from relbias.data.order import draws
-from relbias.data.source.batches import batch_of
+from relbias.data.source.batches import Row, batch_of
+from relbias.data.source.file_windows import FileWindow
 from relbias.data.source.samples import as_it_is, with_another
 from relbias.data.variable_uses import VariableUses
 
@@ -58,19 +60,39 @@ class MisusedVariables(VariableUses):
             wrong.append(token if others else -1)
             target.append(int(own.numbers[token]) if others else -1)
             is_self.append(right == "self")
-        batch = batch_of(rows)
-        reads = torch.zeros(batch["variables"].shape, dtype=torch.bool)
-        for place, row in enumerate(rows):
-            reads[place, list(row.encoded.function.own.reads)] = True
-        return {
-            **batch,
-            "wrong": torch.tensor(wrong),
-            "target": torch.tensor(target),
-            "reads": reads,
-            "is_self": torch.tensor(is_self),
-        }
+        return _batch(rows, wrong, target, is_self)
+
+    def file_batches(self, windows: Iterable[FileWindow]) -> Iterator[tuple[dict[str, Tensor], list[FileWindow]]]:
+        """Batches of a user's functions as they are.
+
+        Args:
+            windows: from :meth:`~relbias.data.variable_uses.VariableUses.windows`.
+
+        Returns:
+            Batches as those of a test, in which nothing is known to be wrong, and the windows of the rows. `reads` are
+            all of a window's; those that no other window has are its `asked`.
+        """
+        every = iter(windows)
+        while chosen := list(islice(every, self.batch_size)):
+            unknown = [-1] * len(chosen)
+            rows = [as_it_is(window.encoded) for window in chosen]
+            yield _batch(rows, unknown, unknown, [False] * len(chosen)), chosen
 
     @staticmethod
     def _uniform(samples: Sequence[int]) -> Tensor:
         """For each sample of an evaluation two uniform random numbers, its own."""
         return torch.tensor([np.random.default_rng([0, sample]).random(2).tolist() for sample in samples])
+
+
+def _batch(rows: Sequence[Row], wrong: list[int], target: list[int], is_self: list[bool]) -> dict[str, Tensor]:
+    batch = batch_of(rows)
+    reads = torch.zeros(batch["variables"].shape, dtype=torch.bool)
+    for place, row in enumerate(rows):
+        reads[place, list(row.encoded.function.own.reads)] = True
+    return {
+        **batch,
+        "wrong": torch.tensor(wrong),
+        "target": torch.tensor(target),
+        "reads": reads,
+        "is_self": torch.tensor(is_self),
+    }

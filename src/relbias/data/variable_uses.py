@@ -22,6 +22,7 @@ from tqdm import tqdm
 from relbias.data.buckets import BucketOrder
 from relbias.data.parts import NAMES
 from relbias.data.source.batches import Encoded
+from relbias.data.source.file_windows import FileWindows, file_windows
 from relbias.data.source.folder import SourceFolder, parse_folder
 from relbias.data.source.functions import FileFunction, LeftOut, part_functions
 from relbias.data.source.node_types import NodeTypes
@@ -72,9 +73,9 @@ class VariableUses(LightningDataModule):
             folder what it found, so that files that have changed are noticed.
 
     Attributes:
-        vocabulary: of the training part, once set up; likewise the others.
-        types: of the nodes.
-        functions: by train, val and test, lists of :class:`~relbias.data.source.batches.Encoded`.
+        vocabulary: of the training part, once set up or loaded with a checkpoint; None before.
+        types: of the nodes, likewise.
+        functions: by train, val and test, lists of :class:`~relbias.data.source.batches.Encoded`, once set up.
         samples: by the same names, lists of the number of a function and of a token in it that is asked about.
         left_out: what is not among the functions, and why.
 
@@ -82,8 +83,8 @@ class VariableUses(LightningDataModule):
         ValueError: an argument out of its range.
     """
 
-    vocabulary: SourceVocabulary
-    types: NodeTypes
+    vocabulary: SourceVocabulary | None
+    types: NodeTypes | None
     left_out: LeftOut
 
     def __init__(
@@ -114,6 +115,7 @@ class VariableUses(LightningDataModule):
         self.cache = None if cache is None else Path(cache)
         self.num_workers = num_workers
         self.fingerprint = fingerprint
+        self.vocabulary = self.types = None
         self.functions: dict[str, list[Encoded]] | None = None
         self.samples: dict[str, list[tuple[int, int]]] = {}
         self._network: Any = None
@@ -214,6 +216,47 @@ class VariableUses(LightningDataModule):
         if self._is_first_process():
             print(f"{self.source}: {left_out}", file=sys.stderr, flush=True)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the words and the types of nodes, so that other files can be judged without these.
+
+        Its keys are "words", "max_words" and "types".
+        """
+        if self.vocabulary is None or self.types is None:
+            return {}
+        return {"words": list(self.vocabulary.words), "max_words": self.max_words, "types": list(self.types.names)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the words and the types of nodes from a checkpoint.
+
+        Raises:
+            ValueError: others are known already.
+        """
+        if not state_dict:
+            return
+        known = self.state_dict()
+        if known and known != state_dict:
+            raise ValueError(f"the checkpoint has other words than {self.source}; give the files of its training")
+        self.max_words = state_dict["max_words"]
+        self.vocabulary = SourceVocabulary.of_words(state_dict["words"], self.max_words)
+        self.types = NodeTypes.of_names(state_dict["types"])
+
+    def windows(self, path: str | Path) -> FileWindows:
+        """The functions of a user's file, or of the files in a folder, to be judged by a trained network.
+
+        Args:
+            path: of the file or the folder.
+
+        Returns:
+            As :func:`~relbias.data.source.file_windows.file_windows`; `file_batches` makes batches of them.
+
+        Raises:
+            ValueError: there is no such file, or the data is neither set up nor loaded.
+        """
+        vocabulary, types = self.vocabulary, self.types
+        if vocabulary is None or types is None:
+            raise ValueError("the words are not known; call setup(), or load_state_dict() with that of a checkpoint")
+        return file_windows(path, lambda function: Encoded.of(function, vocabulary, types), self.max_tokens)
+
     def _is_first_process(self) -> bool:
         return self.trainer is None or self.trainer.is_global_zero
 
@@ -230,16 +273,9 @@ class VariableUses(LightningDataModule):
         with bar:
             return parse_folder(root, ("python",), self._cache(), progress, without)
 
-    def _cache(self) -> Path | None:
-        """The folder for parsed files; none where the one in the user's own cannot be written to."""
-        if self.cache is not None:
-            return self.cache
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relbias" / "source"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            return None
-        return folder if os.access(folder, os.W_OK) else None
+    def _cache(self) -> Path:
+        own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        return self.cache or Path(own) / "relbias" / "source"
 
     def train_dataloader(self) -> DataLoader:
         """Training batches of similar lengths, in an order that depends on the seed and the epoch only."""

@@ -35,7 +35,22 @@ class NodeTypes:
         for source in sources:
             counts.update(source.node_types)
         # Those that are equally frequent in the order of the alphabet, so that the order of the files does not count.
-        self.names = tuple(sorted(counts, key=lambda name: (-counts[name], name))[: size - 1])
+        self._number(sorted(counts, key=lambda name: (-counts[name], name))[: size - 1])
+
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> NodeTypes:
+        """The numbers of these `names`, in their order.
+
+        Example:
+            >>> len(NodeTypes.of_names(["Name", "Assign"]))
+            3
+        """
+        types = cls(())
+        types._number(names)
+        return types
+
+    def _number(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
         self._numbers = {name: number for number, name in enumerate(self.names, start=1)}
 
     def __len__(self) -> int:

@@ -61,7 +61,23 @@ class SourceVocabulary:
                 counts.update(self._split(token, kind))
         # Those that are equally frequent in the order of the alphabet, so that the order of the files does not count.
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
-        self.words = tuple(ordered[: size - len(KINDS) - 1])
+        self._number(ordered[: size - len(KINDS) - 1])
+
+    @classmethod
+    def of_words(cls, words: Iterable[str], max_words: int | None = None) -> SourceVocabulary:
+        """The vocabulary that has these `words`, in their order.
+
+        Example:
+            >>> from relbias.data.source.python import parse_python
+            >>> SourceVocabulary.of_words(["x", "="]).encode(parse_python("x = y")).tolist()
+            [6, 7, 1]
+        """
+        vocabulary = cls((), max_words=max_words)
+        vocabulary._number(words)
+        return vocabulary
+
+    def _number(self, words: Iterable[str]) -> None:
+        self.words = tuple(words)
         self._places = {word: place for place, word in enumerate(self.words, start=len(KINDS) + 1)}
 
     def __len__(self) -> int:
