@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from relbias.data.source.edges import EDGE_TYPES, program_edges
 from tests.data.code_files import SOURCES, reparsed, write_code
 
 from relbias.data import MaskedVariables
+from relbias.data.source.edges import EDGE_TYPES, program_edges
 from relbias.data.source.parsed import KINDS
 from relbias.data.source.python import parse_python
 from relbias.data.source.vocabulary import split_identifier

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relbias.data.source.edges import program_edges
 from tests.data.code_files import SOURCES, reparsed, unindented
 
 from relbias.data.source.batches import Encoded, batch_of
+from relbias.data.source.edges import program_edges
 from relbias.data.source.functions import FileFunction
 from relbias.data.source.node_types import NodeTypes
 from relbias.data.source.own_variables import Visible, own_variables
