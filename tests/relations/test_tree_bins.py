@@ -153,6 +153,21 @@ def test_small_integers_are_sorted_as_large_ones(dtype):
     assert sample_bins(least, 12)[0].tolist() == [[1, 2] if dtype == torch.int8 else [0, 1]]
 
 
+@pytest.mark.parametrize("different", [10, 11])
+def test_as_many_integers_as_there_are_bins(different):
+    """With the pairs that are not related, 11 integers leave no bin of 12 free: then they share some."""
+    _, values = sample_bins(torch.arange(0, 2 * different, 2)[None], 12)
+    expected = paper_values(range(0, 2 * different, 2), 11)
+    assert values[1 : 1 + len(expected)].tolist() == expected
+    assert (expected == [*range(0, 2 * different, 2)]) == (different == 10)
+
+
+def test_distances_are_compared_in_single_precision():
+    bins, values = sample_bins(torch.tensor([[0.7, 1.5], [2.0, 3.0]], dtype=torch.float64), 12)
+    assert float(values[0]) < 0.7
+    assert int(bins[0, 0]) == 0
+
+
 def test_a_sample_of_a_tree():
     parents = torch.arange(-1, 99)
     codes = ancestor_codes(parents, 200)

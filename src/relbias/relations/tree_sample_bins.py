@@ -18,7 +18,7 @@ def sample_bins(distances: Tensor, num_bins: int = 32, related: Tensor | None = 
 
     For comparison with the paper (https://arxiv.org/abs/2103.11318): a bin then means other distances in another tree,
     so that prefer `fixed_bins`. Bin 0 is that of pairs that are not related. Integers have a bin each if there are
-    fewer than R of them; else nine around zero have (-4 to 4, without negative ones 0 to 8) and the others share
+    fewer than R - 1 of them; else nine around zero have (-4 to 4, without negative ones 0 to 8) and the others share
     what is left, on each side of zero by their number of pairs. The values v_1 < v_2 < ... of a side then are cut where
     sum_k sqrt(v_k - v_(k-1)) reaches equal parts, with negative distances parts that grow by 1.3, and a distance has
     the bin of the next value away from zero. Floating distances are all cut into equal parts; if all pairs are
