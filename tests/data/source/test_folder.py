@@ -1,5 +1,7 @@
 import json
 import os
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -221,6 +223,15 @@ def test_names_of_files_can_be_printed(folder):
     (folder / "é.py").write_text("x = (")
     lines = str(parse_folder(folder)).encode().decode().splitlines()
     assert [line.split(":")[0] for line in lines[1:]] == ["é.py", "\\udcff\\n.py"]
+
+
+def test_another_language_or_parser_has_other_keys(tmp_path, monkeypatch):
+    cache = ParseCache(tmp_path)
+    cache.put(b"x = 1", parse_python(b"x = 1"))
+    monkeypatch.setattr(cache_module, "_versions", lambda language: sys.version)
+    assert cache.get(b"x = 1", "java") is None
+    monkeypatch.setattr(cache_module, "sys", SimpleNamespace(version="9.9"))
+    assert cache.get(b"x = 1", "python") is None
 
 
 def test_unknown_languages_are_refused(folder):

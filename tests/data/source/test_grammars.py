@@ -124,6 +124,12 @@ def test_nul_characters_are_reported_and_read_over(language):
     assert str(parsed.problems[0]) == "line 2, column 2: a NUL character"
 
 
+def test_layout_is_no_token():
+    parsed = parse_with_grammar("x = <p>\n  <b>a b</b> {c}\n</p>", "javascript")
+    assert " ".join(parsed.tokens) == "x = < p > < b > a b </ b > { c } </ p >"
+    assert parsed.problems == ()
+
+
 def test_a_problem_is_told_once():
     problems = parse_with_grammar("a = ?;", "java").problems
     assert len(problems) == len(set(problems)) > 0

@@ -110,7 +110,7 @@ def parse_with_grammar(source: bytes | str, language: str) -> ParsedSource:
                 functions.append((_name(node), above, start, end))
         children = [] if kind in STRINGS else node.children
         waiting += [(child, above) for child in reversed(children)]
-        if not children and start < end:
+        if not children and text[start:end].strip():
             tokens.append((text[start:end], _kind(kind, text[start:end]), start, end))
     token_starts = [token[2] for token in tokens]
     return ParsedSource(
