@@ -63,8 +63,8 @@ def test_the_answers_of_the_rules(module, data):
     assert answers[0] == ["rows", "row", "size", "row"]
     assert answers[1] == ["rows", "rows", "rows", "rows"]
     trigram = module.Trigram(data.functions_of("train"))
-    # "in" and ":" enclose rows, "len (" and ")" enclose row and rows once each, and "return" comes before size.
-    assert [trigram(*question[:2]) for question in questions] == ["row", "rows", "row", "size"]
+    # "(" and ")" enclose row and rows once each, and rows is nearer to both places; "return" comes before size alone.
+    assert [trigram(*question[:2]) for question in questions] == ["rows", "rows", "rows", "size"]
 
 
 def test_contexts(module):
