@@ -123,6 +123,26 @@ def test_files_with_another_content_are_not_trusted(tmp_path):
     assert cache.get(b"x = 1", "python").tokens == ("x", "=", "1")
 
 
+def test_files_of_a_cache_are_whole_and_for_others_too(tmp_path, monkeypatch):
+    cache = ParseCache(tmp_path / "cache")
+    parsed = parse_python(b"x = 1")
+    (tmp_path / "usual").touch()
+    cache.put(b"x = 1", parsed)
+    (path,) = [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
+    assert path.suffix == ".npz"
+    assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
+    path.unlink()
+
+    def full(file, **arrays):
+        file.write(b"PK")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        cache.put(b"x = 1", parsed)
+    assert [file for file in (tmp_path / "cache").rglob("*") if file.is_file()] == []
+
+
 def test_another_version_has_other_keys(tmp_path, monkeypatch):
     cache = ParseCache(tmp_path)
     cache.put(b"x = 1", parse_python(b"x = 1"))

@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ class ParseCache:
         folder: made when something is first kept.
 
     Example:
+        >>> import tempfile
         >>> from relbias.data.source.python import parse_python
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cache = ParseCache(folder)
@@ -102,14 +103,14 @@ class ParseCache:
         }
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        temporary = path.with_suffix(f".{uuid4().hex}.part")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with open(temporary, "xb") as file:  # with the rights of other new files, so that others may read it
                 data = np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
                 np.savez_compressed(file, texts=data, **{name: getattr(parsed, name).numpy() for name in _ARRAYS})
             os.replace(temporary, path)
         except BaseException:
-            os.unlink(temporary)
+            temporary.unlink(missing_ok=True)
             raise
 
     def _path(self, key: str) -> Path:
