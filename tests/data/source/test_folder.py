@@ -62,6 +62,13 @@ def test_bad_files_are_named_and_do_not_stop_the_others(folder):
     assert "bad.py: line 1, column 5: '(' was never closed" in lines
 
 
+def test_a_folder_with_several_links_is_read_by_the_first(folder):
+    (folder / "package").rename(folder / "zz")
+    for name in "hcgbfaed":
+        (folder / f"link_{name}").symlink_to(folder / "zz")
+    assert list(parse_folder(folder).sources) == ["b.py", "link_a/a.py"]
+
+
 def test_a_file_that_is_deleted_meanwhile(folder):
     found = parse_folder(folder, progress=lambda done, total: (folder / "package" / "a.py").unlink(missing_ok=True))
     assert list(found.sources) == ["b.py"]
