@@ -71,6 +71,7 @@ def test_a_declaration_is_neither_bound_nor_read():
         ("y = [x for z in a if (x := z)]; return x", ("x", -1), "abxy"),
         ("def g(a): return a + b\n    return g", ("b", -1), "bg"),
         ("def g(c): return a + b\n    return g", ("b", -1), "abg"),
+        ("def g(c): return c(b=b, c=a)\n    return g", ("b", -1), "abg"),
     ],
 )
 def test_names_that_can_stand_at_a_token(body, token, names):

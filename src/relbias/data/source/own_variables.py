@@ -86,17 +86,18 @@ class Visible:
         variables, accesses = function.variable_of_token.tolist(), function.access_of_token.tolist()
         of_function = function.function_of_variable.tolist()
         self._variables: dict[str, dict[int, int]] = {name: {} for name in own.names}  # by the node that they belong to
-        bound: set[int] = set()
+        seen: set[int] = set()
         for token, variable in enumerate(variables):
-            if own.numbers[token] >= 0 and accesses[token] in (_WRITE, _UPDATE) and variable not in bound:
-                bound.add(variable)
+            if own.numbers[token] >= 0 and accesses[token] in (_WRITE, _UPDATE) and variable not in seen:
+                seen.add(variable)
                 scope = self._scope(self._nodes[token])
                 self._variables[function.tokens[token]].setdefault(scope, variable)
-        self._inner = {
-            node: {function.tokens[t] for t in range(first, last) if of_function[variables[t]] == number}
-            for number, (_, node, first, last) in enumerate(function.functions)
-            if number
-        }
+        self._inner: dict[int, set[str]] = {}  # by the nodes of functions in the function, the names of their variables
+        for number, (_, node, first, last) in enumerate(function.functions):
+            if number:
+                bound = (token for token in range(first, last) if variables[token] >= 0)
+                names = {function.tokens[token] for token in bound if of_function[variables[token]] == number}
+                self._inner[node] = names
 
     def at(self, token: int) -> dict[str, int]:
         """The names that can stand at a token, and for each the number in `variable_of_token` that it would have."""
