@@ -95,9 +95,10 @@ def edge_sets(source: ParsedSource) -> tuple[np.ndarray, np.ndarray]:
     """
     n = len(source.tokens)
     edge_index, types = program_edges(source)
+    flat, numbers = (edge_index[0] * n + edge_index[1]).numpy(), types.numpy()
     sets = np.zeros(n * n, dtype=np.int32)
-    flat = (edge_index[0] * n + edge_index[1]).numpy()
-    np.bitwise_or.at(sets, flat, 1 << types.numpy().astype(np.int32))
+    for number in range(len(EDGE_TYPES)):  # many times faster than np.bitwise_or.at
+        sets[flat[numbers == number]] |= 1 << number
     square = sets.reshape(n, n)
     both = (square | square.T << len(EDGE_TYPES)).reshape(-1)
     pairs = np.flatnonzero(both)

@@ -100,7 +100,8 @@ def part_functions(
     files: set[str] = set()
     for path, parsed in folder.sources.items():
         part = parts[part_of(folder.digests[path])]
-        for function in parsed.functions:
+        num_variables = parsed.function_of_variable.bincount(minlength=len(parsed.functions)).tolist()
+        for number, function in enumerate(parsed.functions):
             count = function.last - function.first
             if not min_tokens <= count <= max_tokens:
                 reasons["too short" if count < min_tokens else "too long"] += 1
@@ -109,9 +110,11 @@ def part_functions(
             if tokens in seen:
                 reasons["a second time"] += 1
                 continue
-            source = parsed.part(function.first, function.last)
-            own = own_variables(source)
-            if len(own.names) < min_variables or not own.reads:
+            source = own = None
+            if num_variables[number] >= min_variables:  # several may have one name
+                source = parsed.part(function.first, function.last)
+                own = own_variables(source)
+            if source is None or own is None or len(own.names) < min_variables or not own.reads:
                 reasons["with too few variables"] += 1
                 continue
             seen.add(tokens)
