@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -106,6 +108,11 @@ class ParsedSource:
     functions: tuple[Function, ...] = ()
     problems: tuple[Problem, ...] = ()
 
+    @cached_property
+    def _function_ranges(self) -> np.ndarray:
+        """The first tokens of the functions, and the tokens after their last, (2, number of functions)."""
+        return np.array([(function.first, function.last) for function in self.functions]).reshape(-1, 2).T
+
     def part(self, first: int, last: int) -> ParsedSource:
         """Some of the tokens, such as those of a function, with the tree down from the lowest node above them all.
 
@@ -129,10 +136,11 @@ class ParsedSource:
         """
         if not 0 <= first <= last <= len(self.tokens):
             raise ValueError(f"tokens {first} to {last} are not within the {len(self.tokens)} tokens of the source")
-        parents = self.parents.tolist()
+        parents = self.parents.numpy()  # of which few are looked at: a file can have many functions
         kept, top = _branches(parents, set(self.node_of_token[first:last].tolist()))
         place = {node: number for number, node in enumerate(kept)}
-        functions = [number for number, function in enumerate(self.functions) if _holds(first, last, function)]
+        begins, ends = self._function_ranges
+        functions = np.flatnonzero((begins >= first) & (ends <= last)).tolist()
         variable_of_token, variables = _numbered_anew(self.variable_of_token[first:last].tolist())
         function_place = {function: number for number, function in enumerate(functions)}
         owners = [function_place.get(owner, -1) for owner in self.function_of_variable[variables].tolist()]
@@ -141,7 +149,7 @@ class ParsedSource:
             tokens=self.tokens[first:last],
             kinds=self.kinds[first:last],
             spans=self.spans[first:last],
-            parents=_ints([-1 if node == top else place[parents[node]] for node in kept]),
+            parents=_ints([-1 if node == top else place[int(parents[node])] for node in kept]),
             node_types=tuple(self.node_types[node] for node in kept),
             node_of_token=_ints([place[node] for node in self.node_of_token[first:last].tolist()]),
             variable_of_token=_ints(variable_of_token),
@@ -158,7 +166,7 @@ class ParsedSource:
         )
 
 
-def _branches(parents: list[int], nodes: set[int]) -> tuple[list[int], int]:
+def _branches(parents: np.ndarray, nodes: set[int]) -> tuple[list[int], int]:
     """The nodes and what lies above them, in order, down from the lowest node above them all; and that node."""
     if not nodes:
         return [], -1
@@ -167,7 +175,7 @@ def _branches(parents: list[int], nodes: set[int]) -> tuple[list[int], int]:
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        parent = parents[node]
+        parent = int(parents[node])
         if parent >= 0:
             below.setdefault(parent, set()).add(node)
             if parent not in climbed:
@@ -178,10 +186,6 @@ def _branches(parents: list[int], nodes: set[int]) -> tuple[list[int], int]:
         climbed.remove(top)
         (top,) = below[top]
     return sorted(climbed), top
-
-
-def _holds(first: int, last: int, function: Function) -> bool:
-    return first <= function.first and function.last <= last
 
 
 def _numbered_anew(variables: list[int]) -> tuple[list[int], list[int]]:
