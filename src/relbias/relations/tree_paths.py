@@ -33,8 +33,9 @@ def tree_hops(parents: Tensor) -> Tensor:
                 [1, 2, 3, 0]], dtype=torch.int16)
     """
     forest = forest_of(parents)
-    up = _up(forest)
-    return forest.unbatched((up + up.mT).clamp_(min=-1))  # -2 between two trees
+    depths, common = forest.depths.to(torch.int16), forest.common_depths()
+    hops = (depths[:, :, None] + depths[:, None]).sub_(common, alpha=2)
+    return forest.unbatched(hops.masked_fill_(common < 0, -1))
 
 
 def tree_steps(parents: Tensor) -> tuple[Tensor, Tensor]:
