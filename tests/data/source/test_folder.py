@@ -236,6 +236,10 @@ def test_a_folder_that_is_deleted_meanwhile(folder, monkeypatch):
     assert found.problems["package"][0].message == "cannot be read: No such file or directory"
 
 
+def test_a_folder_without_sources(folder):
+    assert str(parse_folder(folder, ("go",))) == "0 files (0 from the cache), 0 functions, 0 tokens"
+
+
 def test_a_single_file_of_another_kind(folder):
     os.mkfifo(folder / "pipe.py")
     assert list(parse_folder(folder / "pipe.py").problems) == ["pipe.py"]

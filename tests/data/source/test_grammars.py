@@ -124,6 +124,26 @@ def test_nul_characters_are_reported_and_read_over(language):
     assert str(parsed.problems[0]) == "line 2, column 2: a NUL character"
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "names"),
+    [
+        ("java", "record R(int a) { R { } R(long b) { this((int) b); } int f() { return a; } }", ["R", "R", "f"]),
+        (
+            "javascript",
+            "function f() {} function* g() {} x = function h() {}; y = function* () {}",
+            ["f", "g", "h", ""],
+        ),
+        ("javascript", "({a() {}, get b() { return x => x }, async *c() {}})", ["a", "b", "", "c"]),
+        ("go", "package m; func f(); func (t T) g() { func() {}() }", ["f", "g", ""]),
+        ("python", "class A:\n async def f(): pass\n @d\n def g(): lambda: 0", ["f", "g"]),
+    ],
+)
+def test_functions(language, text, names):
+    parsed = parse_with_grammar(text, language)
+    assert [function.name for function in parsed.functions] == names
+    assert parsed.problems == ()
+
+
 def test_layout_is_no_token():
     parsed = parse_with_grammar("x = <p>\n  <b>a b</b> {c}\n</p>", "javascript")
     assert " ".join(parsed.tokens) == "x = < p > < b > a b </ b > { c } </ p >"

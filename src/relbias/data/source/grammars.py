@@ -48,6 +48,7 @@ FUNCTIONS = frozenset(
         "method_definition",
         "method_declaration",
         "constructor_declaration",
+        "compact_constructor_declaration",
         "func_literal",
     ]
 )
