@@ -42,6 +42,21 @@ def test_files_of_a_folder_and_of_those_in_it(folder):
     assert list(parse_folder(folder / "b.py").sources) == ["b.py"]
 
 
+def test_languages_are_told_by_the_ends_of_names(tmp_path):
+    for ending in ("py", "js", "mjs", "cjs", "jsx", "java", "go", "ts", "txt"):
+        (tmp_path / f"a.{ending}").write_text("a")
+    found = parse_folder(tmp_path, ("python", "javascript", "java", "go"))
+    assert {name: source.language for name, source in found.sources.items()} == {
+        "a.cjs": "javascript",
+        "a.go": "go",
+        "a.java": "java",
+        "a.js": "javascript",
+        "a.jsx": "javascript",
+        "a.mjs": "javascript",
+        "a.py": "python",
+    }
+
+
 def test_bad_files_are_named_and_do_not_stop_the_others(folder):
     (folder / "bad.py").write_text("x = (\n")
     (folder / "empty.py").write_text("")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from relbias.data.source.grammars import parse_with_grammar
+from relbias.data.source.grammars import MAX_PROBLEMS, parse_with_grammar
 from relbias.data.source.parsed import KINDS
 from relbias.data.source.python import parse_python
 
@@ -151,8 +151,25 @@ def test_layout_is_no_token():
 
 
 def test_a_problem_is_told_once():
-    problems = parse_with_grammar("a = ?;", "java").problems
-    assert len(problems) == len(set(problems)) > 0
+    """Whose node ERROR holds another at the same place."""
+    problems = parse_with_grammar("?", "javascript").problems
+    assert [str(problem) for problem in problems] == ["line 1, column 1: syntax error at '?'"]
+
+
+def test_many_problems_are_told_in_part_and_briefly():
+    problems = parse_with_grammar("long_name = = another_long_name_of_a_variable;\n" * 200, "go").problems
+    assert len(problems) == MAX_PROBLEMS
+    assert problems[0].message == "syntax error at '='"
+    problems = parse_with_grammar(
+        "} a_long_name another_long_name and_another_one_of_many_words\n" * 9, "java"
+    ).problems
+    assert max(len(problem.message) for problem in problems) == len("syntax error at ''") + 40
+
+
+def test_a_missing_name_is_no_node():
+    parsed = parse_with_grammar("if () x", "javascript")
+    assert str(parsed.problems[0]) == "line 1, column 5: syntax error, expected 'identifier'"
+    assert parsed.node_types.count("identifier") == 1
 
 
 def test_lone_surrogates_do_not_move_columns():
@@ -189,6 +206,7 @@ def test_strange_texts_do_not_raise(text):
 def test_columns_are_characters_and_utf_16_is_read():
     text = "é = 'ü'; xy = 1"
     parsed = parse_with_grammar(text.encode("utf-16"), "javascript")
+    assert parse_with_grammar(("\ufeff" + text).encode("utf-16-be"), "javascript").tokens == parsed.tokens
     assert parsed.tokens == ("é", "=", "'ü'", ";", "xy", "=", "1")
     assert parsed.spans[:, 1].tolist() == [0, 2, 4, 7, 9, 12, 14]
 
