@@ -173,19 +173,23 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
-def load_weights(model: torch.nn.Module, path: Path) -> None:
+def load_weights(model: torch.nn.Module, path: Path) -> dict[str, Any]:
     """Loads a checkpoint, whose parameters must be exactly the model's.
 
     Args:
         model: the task.
         path: a checkpoint of Lightning's.
 
+    Returns:
+        The checkpoint, with what else is in it.
+
     Raises:
         ValueError: there is no checkpoint, or it is of another model; the message names what is missing and unexpected.
     """
-    state = read_checkpoint(path)["state_dict"]
-    check_fits(model, state, path)
-    model.load_state_dict(state)
+    checkpoint = read_checkpoint(path)
+    check_fits(model, checkpoint["state_dict"], path)
+    model.load_state_dict(checkpoint["state_dict"])
+    return checkpoint
 
 
 def check_fits(model: torch.nn.Module, state: dict[str, torch.Tensor], path: Path) -> None:

@@ -1,6 +1,6 @@
 """fit, validate, test and predict."""
 
-import csv
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ with extra("train"):
     from relbias.cli.arguments import Arguments, parse
     from relbias.cli.build import Experiment, build
     from relbias.cli.config import merge
+    from relbias.cli.inputs import predict_inputs, probability, write_csv
     from relbias.cli.trial import try_batch
 
 USAGE = {
@@ -45,9 +46,14 @@ Evaluates checkpoints/best.ckpt on the test split, prints the result and writes 
 that of an earlier test; only a test without further options replaces one without. One device is used unless
 --trainer.devices, --trainer.num_nodes or --trainer.strategy say otherwise.""",
     "predict": """usage: relbias predict RUN_DIR [--output FILE] [-c trainer/CONFIG ...] [--trainer.KEY value ...]
+       relbias predict RUN_DIR INPUT ... [--threshold P] [--output FILE] [-c CONFIG ...] [--trainer.KEY value ...]
 
 Writes the predictions for the test split to RUN_DIR/predictions.csv, or to FILE; never overwrites a file. Runs on one
-device.""",
+device.
+
+With INPUT, files and folders of one's own, it prints what the network finds in them, a line each, where its probability
+is at least P, and with --output writes the same to FILE as CSV. What cannot be read is named, and the rest is read. The
+data that the network was trained on is not needed. Only some recipes take INPUT; the others say which do.""",
 }
 
 
@@ -159,33 +165,46 @@ def evaluate(command: str, argv: Sequence[str]) -> dict[str, float]:
     Returns:
         The metrics; empty for predict.
     """
-    arguments = parse(argv, options=["output"] if command == "predict" else [], keys=["trainer"])
-    if len(arguments.positional) != 1:
+    is_predict = command == "predict"
+    arguments = parse(argv, options=["output", "threshold"] if is_predict else [], keys=["trainer"])
+    if not arguments.positional or (len(arguments.positional) > 1 and not is_predict):
         raise ValueError(f"{command} takes one run folder, got {len(arguments.positional)}; relbias {command} RUN_DIR")
     for label, mapping in arguments.sources:
         if set(mapping) != {"trainer"}:
             raise ValueError(
                 f"{label}: {command} takes the model and the data from the run folder; only trainer applies"
             )
-    run_dir = Path(arguments.positional[0])
+    run_dir, inputs = Path(arguments.positional[0]), arguments.positional[1:]
     config = run_folder.read_config(run_dir)
     output = Path(arguments.options.get("output", run_dir / run_folder.PREDICTIONS))
-    if command == "predict" and output.exists():
+    if is_predict and output.exists() and (not inputs or "output" in arguments.options):
         raise ValueError(f"{output} exists; give another file with --output or remove it")
+    threshold = probability(arguments.options.get("threshold"))
+    if threshold is not None and not inputs:
+        raise ValueError("--threshold is for inputs: relbias predict RUN_DIR INPUT ... --threshold P")
     config["trainer"] = {**config.get("trainer", {}), **processes.one_device(config.get("trainer", {}))}
+    if inputs and not sys.stdout.isatty():  # where a progress bar would stand among the lines
+        config["trainer"]["enable_progress_bar"] = False
     experiment = build([(str(run_dir / run_folder.CONFIG), config), *arguments.sources])
     processes.check(experiment.trainer, [command, *argv], has_run_dir=True)
-    if command == "predict" and experiment.trainer.world_size > 1:
+    if is_predict and experiment.trainer.world_size > 1:
         raise ValueError("predict writes the samples in their order, in one process; give --trainer.devices 1")
-    run_folder.load_weights(experiment.model, run_dir / run_folder.BEST)
+    checkpoint = run_folder.load_weights(experiment.model, run_dir / run_folder.BEST)
+    if inputs:
+        state = checkpoint.get(type(experiment.datamodule).__qualname__)  # where Lightning puts it
+        columns, findings = predict_inputs(experiment, state, inputs, threshold)
+        if "output" in arguments.options:
+            write_csv(output, columns, findings)
+            print(f"the predictions are in {output}", file=sys.stderr)
+        return {}
 
     function = getattr(experiment.trainer, command)
-    options = {} if command == "predict" else {"verbose": False}
+    options = {} if is_predict else {"verbose": False}
     try:
         results = function(experiment.model, datamodule=experiment.datamodule, **options)
     except MisconfigurationException as error:
         raise ValueError(str(error)) from error
-    if command == "predict":
+    if is_predict:
         write_predictions(results, output, getattr(experiment.datamodule, "classes", None))
         print(f"the predictions are in {output}")
         return {}
@@ -219,13 +238,8 @@ def write_predictions(batches: list[dict[str, Any]], path: Path, classes: Sequen
     for name in ("label", "prediction"):
         if classes is not None and name in columns:
             columns[name] = [classes[number] for number in columns[name]]
-    try:
-        with path.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["sample", *columns])
-            writer.writerows([position, *row] for position, row in enumerate(zip(*columns.values(), strict=True)))
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}; give another file with --output") from None
+    rows = ([position, *row] for position, row in enumerate(zip(*columns.values(), strict=True)))
+    write_csv(path, ["sample", *columns], rows)
 
 
 def _column(parts: list[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.utils.data import DistributedSampler
 from relbias.data.order import draws
 from relbias.data.source.batches import Encoded, batch_of
 from relbias.data.source.file_windows import FileWindow
+from relbias.data.source.findings import Suspicion
 from relbias.data.source.functions import FileFunction
 from relbias.data.source.samples import with_hidden
 from relbias.data.variable_uses import VariableUses
@@ -47,6 +49,8 @@ class MaskedVariables(VariableUses):
         ...
         ValueError: there is no file or folder absent; give a source file, or a folder of source files
     """
+
+    threshold = 0.95
 
     def __init__(
         self,
@@ -110,6 +114,14 @@ class MaskedVariables(VariableUses):
         every = ((window, token) for window in windows for token in window.asked)
         while chosen := list(islice(every, self.batch_size)):
             yield questions([(window.encoded, [token]) for window, token in chosen]), chosen
+
+    def suspicion(self, row: tuple[FileWindow, int], answer: dict[str, Any]) -> Suspicion | None:
+        """The likeliest variable for a hidden use; None if the window has no other use of what stands there."""
+        window, token = row
+        numbers = window.encoded.function.own.numbers
+        if (numbers == numbers[token]).sum() < 2:
+            return None
+        return Suspicion(window, token, answer["prediction"], answer["probability"])
 
     def _places(self, encoded: Encoded, sampler: DistributedSampler, sample: int) -> list[int]:
         reads = encoded.function.own.reads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch.utils.data import DistributedSampler
 from relbias.data.order import draws
 from relbias.data.source.batches import Row, batch_of
 from relbias.data.source.file_windows import FileWindow
+from relbias.data.source.findings import Suspicion
 from relbias.data.source.samples import as_it_is, with_another
 from relbias.data.variable_uses import VariableUses
 
@@ -39,6 +41,8 @@ class MisusedVariables(VariableUses):
         ...
         ValueError: min_variables must be an integer of at least 2, got 1
     """
+
+    threshold = 0.5
 
     def rows(self, part: str, samples: Sequence[int], sampler: DistributedSampler | None = None) -> dict[str, Tensor]:
         """The batch of some samples of a part."""
@@ -77,6 +81,12 @@ class MisusedVariables(VariableUses):
             unknown = [-1] * len(chosen)
             rows = [as_it_is(window.encoded) for window in chosen]
             yield _batch(rows, unknown, unknown, [False] * len(chosen)), chosen
+
+    def suspicion(self, row: FileWindow, answer: dict[str, Any]) -> Suspicion | None:
+        """The likeliest wrong use of a window with what should stand there; None if another window judges that use."""
+        if answer["place"] not in row.asked:
+            return None
+        return Suspicion(row, answer["place"], answer["suggestion"], answer["place_probability"])
 
     @staticmethod
     def _uniform(samples: Sequence[int]) -> Tensor:

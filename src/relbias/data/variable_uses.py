@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, Sampler
 from tqdm import tqdm
@@ -22,12 +21,12 @@ from tqdm import tqdm
 from relbias.data.buckets import BucketOrder
 from relbias.data.parts import NAMES
 from relbias.data.source.batches import Encoded
-from relbias.data.source.file_windows import FileWindows, file_windows
 from relbias.data.source.folder import SourceFolder, parse_folder
 from relbias.data.source.functions import FileFunction, LeftOut, part_functions
 from relbias.data.source.node_types import NodeTypes
 from relbias.data.source.parsed import KINDS
 from relbias.data.source.vocabulary import SourceVocabulary
+from relbias.data.source_reader import SourceReader
 from relbias.relations.base import check_size
 
 APPLICATIONS_AND_TESTS = ("idlelib", "lib2to3", "turtledemo", "idle_test", "test", "tests")
@@ -35,7 +34,7 @@ APPLICATIONS_AND_TESTS = ("idlelib", "lib2to3", "turtledemo", "idle_test", "test
 _OTHERS = ("__pycache__", "dist-packages", "site-packages")
 
 
-class VariableUses(LightningDataModule):
+class VariableUses(SourceReader):
     """The functions of Python files, and each place in them that reads one of the function's own variables: a sample.
 
     Functions in functions and methods are functions too. Of those with the same tokens one is kept. A file belongs to
@@ -83,8 +82,6 @@ class VariableUses(LightningDataModule):
         ValueError: an argument out of its range.
     """
 
-    vocabulary: SourceVocabulary | None
-    types: NodeTypes | None
     left_out: LeftOut
 
     def __init__(
@@ -100,7 +97,7 @@ class VariableUses(LightningDataModule):
         num_workers: int = 0,
         fingerprint: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(max_tokens, max_words)
         check_size("min_tokens", min_tokens, 1)
         check_size("max_tokens", max_tokens, min_tokens)
         check_size("min_variables", min_variables, 2)
@@ -109,13 +106,12 @@ class VariableUses(LightningDataModule):
         check_size("batch_size", batch_size, 1)
         check_size("num_workers", num_workers, 0)
         self.path = None if path is None else Path(path)
-        self.min_tokens, self.max_tokens, self.min_variables = min_tokens, max_tokens, min_variables
-        self.vocabulary_size, self.max_words = vocabulary_size, max_words
+        self.min_tokens, self.min_variables = min_tokens, min_variables
+        self.vocabulary_size = vocabulary_size
         self.batch_size = batch_size
         self.cache = None if cache is None else Path(cache)
         self.num_workers = num_workers
         self.fingerprint = fingerprint
-        self.vocabulary = self.types = None
         self.functions: dict[str, list[Encoded]] | None = None
         self.samples: dict[str, list[tuple[int, int]]] = {}
         self._network: Any = None
@@ -215,47 +211,6 @@ class VariableUses(LightningDataModule):
         self.samples = {name: self.samples_of(name, parts[name]) for name in NAMES}
         if self._is_first_process():
             print(f"{self.source}: {left_out}", file=sys.stderr, flush=True)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the words and the types of nodes, so that other files can be judged without these.
-
-        Its keys are "words", "max_words" and "types".
-        """
-        if self.vocabulary is None or self.types is None:
-            return {}
-        return {"words": list(self.vocabulary.words), "max_words": self.max_words, "types": list(self.types.names)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the words and the types of nodes from a checkpoint.
-
-        Raises:
-            ValueError: others are known already.
-        """
-        if not state_dict:
-            return
-        known = self.state_dict()
-        if known and known != state_dict:
-            raise ValueError(f"the checkpoint has other words than {self.source}; give the files of its training")
-        self.max_words = state_dict["max_words"]
-        self.vocabulary = SourceVocabulary.of_words(state_dict["words"], self.max_words)
-        self.types = NodeTypes.of_names(state_dict["types"])
-
-    def windows(self, path: str | Path) -> FileWindows:
-        """The functions of a user's file, or of the files in a folder, to be judged by a trained network.
-
-        Args:
-            path: of the file or the folder.
-
-        Returns:
-            As :func:`~relbias.data.source.file_windows.file_windows`; `file_batches` makes batches of them.
-
-        Raises:
-            ValueError: there is no such file, or the data is neither set up nor loaded.
-        """
-        vocabulary, types = self.vocabulary, self.types
-        if vocabulary is None or types is None:
-            raise ValueError("the words are not known; call setup(), or load_state_dict() with that of a checkpoint")
-        return file_windows(path, lambda function: Encoded.of(function, vocabulary, types), self.max_tokens)
 
     def _is_first_process(self) -> bool:
         return self.trainer is None or self.trainer.is_global_zero

@@ -35,7 +35,7 @@ def long(statements):
 
 def test_every_use_in_a_file_is_asked_about_once_with_its_place(tmp_path):
     (tmp_path / "a.py").write_text(FILE)
-    found = file_windows(tmp_path / "a.py", encode, 128)
+    found = file_windows([tmp_path / "a.py"], encode, 128)
     assert found.notices == []
     assert [window.encoded.function.name for window in found.windows] == ["method", "inner"]
     lines = FILE.split("\n")
@@ -55,10 +55,10 @@ def test_a_long_function_is_read_in_windows(tmp_path, statements, max_tokens):
     (tmp_path / "a.py").write_text(text)
     parsed = parse_python(text)
     own = own_variables(parsed.part(0, len(parsed.tokens)))
-    found = file_windows(tmp_path, encode, max_tokens)
+    found = file_windows([tmp_path], encode, max_tokens)
     (notice,) = found.notices
     assert notice == (
-        f"a.py: line 1: the function long has {len(parsed.tokens)} tokens and is read in windows of {max_tokens}"
+        f"read in windows of {max_tokens} tokens, being longer: {tmp_path}/a.py:1 long ({len(parsed.tokens)} tokens)"
     )
     asked = []
     for window in found.windows:
@@ -81,22 +81,23 @@ def test_a_long_function_is_read_in_windows(tmp_path, statements, max_tokens):
 
 def test_windows_without_a_choice_are_left_out(tmp_path):
     (tmp_path / "a.py").write_text("def f(a, b):\n" + "    print(a)\n" * 30 + "    return b")
-    found = file_windows(tmp_path, encode, 16)
+    found = file_windows([tmp_path], encode, 16)
     names = {window.encoded.function.source.tokens[token] for window in found.windows for token in window.asked}
     assert names == {"a", "b"}
     for window in found.windows:
         assert len({number for number in window.encoded.function.own.numbers.tolist() if number >= 0}) > 1
 
 
-def test_problems_are_noticed(tmp_path):
+def test_problems_are_noticed_and_long_functions_in_one_line(tmp_path):
     (tmp_path / "a.py").write_text("x = (\n")
-    (tmp_path / "b.py").write_text(FILE)
-    (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere.py")
-    found = file_windows(tmp_path, encode, 128)
-    assert len(found.windows) == 2
-    assert [notice.split(":")[0] for notice in found.notices] == ["a.py", "gone.py (left out)"]
-    with pytest.raises(ValueError, match="there is no file or folder"):
-        file_windows(tmp_path / "nowhere.py", encode, 128)
+    (tmp_path / "b.py").write_text("\n\n".join(long(8 + place) for place in range(5)))
+    found = file_windows([tmp_path / "a.py", tmp_path / "b.py"], encode, 40)
+    assert found.num_files == 2
+    problem, windows = found.notices
+    assert problem.startswith(f"{tmp_path}/a.py:1:5: cannot be read: ")
+    assert windows.startswith("read in windows of 40 tokens, being longer: ")
+    assert windows.endswith(" tokens) and 2 more")
+    assert windows.count("b.py:") == 3
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +116,12 @@ def test_a_checkpoint_knows_the_words(fitted, tmp_path):
     (tmp_path / "a.py").write_text(FILE)
     data = type(fitted)("absent", batch_size=4)
     with pytest.raises(ValueError, match="the words are not known; call setup"):
-        data.windows(tmp_path / "a.py")
+        data.windows([tmp_path / "a.py"])
     assert data.state_dict() == {}
     data.load_state_dict({})
     torch.save(fitted.state_dict(), tmp_path / "state.pt")
     data.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    batches, expected = (list(each.file_batches(each.windows(tmp_path / "a.py").windows)) for each in (data, fitted))
+    batches, expected = (list(each.file_batches(each.windows([tmp_path / "a.py"]).windows)) for each in (data, fitted))
     assert len(batches) == len(expected) > 0
     for (one, _), (other, _) in zip(batches, expected, strict=True):
         assert all(one[name].equal(other[name]) for name in other)
@@ -131,7 +132,7 @@ def test_a_checkpoint_knows_the_words(fitted, tmp_path):
 
 def test_the_batches_of_a_file(fitted, code):
     path = code / "test_0.py"
-    found = fitted.windows(path).windows
+    found = fitted.windows([path]).windows
     tested = {
         (tuple(encoded.function.source.tokens), token): sample
         for sample in range(len(fitted.samples["test"]))

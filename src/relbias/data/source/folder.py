@@ -106,7 +106,7 @@ def parse_folder(
     digests: dict[str, str] = {}
     num_cached = 0
     for done, (name, file) in enumerate(files.items(), start=1):
-        found = _parse(file, SUFFIXES[file.suffix], store)
+        found = parse_file(file, SUFFIXES[file.suffix], store)
         if isinstance(found, Problem):
             problems[name] = (found,)
         else:
@@ -151,7 +151,21 @@ def _unreadable(error: OSError) -> Problem:
     return Problem(1, 0, f"cannot be read: {error.strerror}")
 
 
-def _parse(file: Path, language: str, store: ParseCache | None) -> tuple[ParsedSource, str, bool] | Problem:
+def parse_file(file: Path, language: str, store: ParseCache | None = None) -> tuple[ParsedSource, str, bool] | Problem:
+    """Parses one file, whatever its name ends in.
+
+    Args:
+        file: its path.
+        language: one of the values of :data:`SUFFIXES`.
+        store: where results are kept and found.
+
+    Returns:
+        The source, the SHA-256 of the file's content in hexadecimal digits, and whether it was in the store; or why the
+        file cannot be read.
+
+    Raises:
+        MissingExtraError: the language needs the extra `code`.
+    """
     try:
         if not file.is_file():  # a pipe would block, and a link may lead nowhere
             return Problem(1, 0, "no longer there, or no regular file")
