@@ -6,6 +6,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from tests.data.code_files import SOURCES, reparsed, write_code
+from tqdm import tqdm
 
 from relbias.data import MaskedVariables
 from relbias.data.source.edges import EDGE_TYPES, program_edges
@@ -321,6 +322,20 @@ def test_the_standard_library_is_the_default(tmp_path, monkeypatch, capsys):
     assert len(list((tmp_path / "cache" / "relbias" / "source").rglob("*.npz"))) == 4
     version = ".".join(map(str, sys.version_info[:3]))
     assert capsys.readouterr().err.startswith(f"the library of Python {version}: 8 of 8 functions, from 4 of 4 files")
+
+
+def test_progress_is_shown(folder, tmp_path, monkeypatch):
+    bars = []
+
+    class Bar(tqdm):
+        def __init__(self, **options):
+            assert options.pop("disable") is None  # hidden where there is no terminal
+            super().__init__(**options, disable=False)
+            bars.append(self)
+
+    monkeypatch.setattr("relbias.data.variable_uses.tqdm", Bar)
+    MaskedVariables(str(folder), cache=str(tmp_path)).setup()
+    assert [(bar.n, bar.total) for bar in bars] == [(4, 4)]
 
 
 def test_a_user_without_a_place_for_the_cache(tmp_path, monkeypatch, folder):

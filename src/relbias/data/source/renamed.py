@@ -79,8 +79,6 @@ def _calls(changed: ParsedSource, callers: Sequence[int]) -> Tensor:
     found = set(kept)
     for call in callers:
         name = _called(tokens, call)
-        if name[0].startswith(HIDDEN):
-            continue
         found |= {(call, definition) for caller, definition in kept if _called(tokens, caller) == name}
         if len(name) == 1 and changed.variable_of_token[call] >= 0:
             same = (changed.variable_of_token == changed.variable_of_token[call]).nonzero()[:, 0].tolist()
