@@ -1,6 +1,7 @@
 """Time to parse a folder of source files, and to relate the tokens of its functions.
 
     python benchmarks/parse_sources.py
+    python benchmarks/parse_sources.py --without test tests idle_test idlelib lib2to3 turtledemo
     python benchmarks/parse_sources.py --path FOLDER --languages python javascript
     python benchmarks/parse_sources.py --quick
 
@@ -116,15 +117,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--languages", nargs="+", choices=sorted(set(SUFFIXES.values())), default=["python"], help="(default: python)"
     )
+    parser.add_argument("--without", nargs="+", default=[], help="names of folders that are left out")
     parser.add_argument("--max-tokens", type=int, default=512, help="of a function to be related (default: 512)")
     parser.add_argument("--quick", action="store_true", help="the standard library's json alone")
     options = parser.parse_args(argv)
     library = Path(sysconfig.get_path("stdlib"))
     path = options.path or (library / "json" if options.quick else library)
+    without = (*options.without, *(() if options.path else WITHOUT))
     found: dict[str, SourceFolder] = {}
 
     def read(name: str, cache: str | None) -> None:
-        found[name] = parse_folder(path, tuple(options.languages), cache, without=() if options.path else WITHOUT)
+        found[name] = parse_folder(path, tuple(options.languages), cache, without=without)
 
     def timed(run: Callable[[], object]) -> float:
         with quiet_process():

@@ -32,7 +32,9 @@ def test_the_table(module, folder, capsys, monkeypatch):
     # Parsing takes 1 s, with a cache 2 s, from it 4 s, and so on.
     times = iter(2.0**place for place in range(7))
     monkeypatch.setattr(module, "seconds", lambda run, repeats, device: (run(), next(times))[1])
-    assert module.main(["--path", str(folder), "--languages", "python", "javascript"]) == 0
+    (folder / "tests").mkdir()
+    (folder / "tests" / "d.py").write_text("x = 1")
+    assert module.main(["--path", str(folder), "--without", "tests", "--languages", "python", "javascript"]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     assert rows[0] == ["3 files, 33 tokens, 4 functions of at most 512 tokens", "s", "ms of a file"]
