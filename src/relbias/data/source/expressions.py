@@ -9,15 +9,23 @@ from relbias.data.source.nodes import FORMATTED
 from relbias.data.source.paths import Paths, Steps
 from relbias.data.source.scopes import COMPREHENSIONS
 
+RAISE = object()
+"""Stands, among expressions, for the end of an operation that may raise an exception."""
+
 
 def value(paths: Paths, expression: Any) -> Steps:
-    """Follows the paths through an expression whose value is used, or through the target of an assignment."""
+    """Follows the paths through an expression whose value is used, through the target of an assignment, or `RAISE`."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
         kind = type(node)
         if kind is ast.Name:
             paths.meet(node)
+            continue
+        if kind in _RAISING and paths.raising is not None:
+            waiting.append(RAISE)
+        if node is RAISE:
+            paths.may_raise()
         elif kind in _BRANCHING or (kind is ast.Compare and len(node.ops) > 1):
             true, false = yield condition(paths, node)
             paths.now = paths.joined(true + false, paths.own[node][0])
@@ -77,6 +85,7 @@ def _comparisons(paths: Paths, node: Any) -> Steps:
     yield value(paths, node.left)
     for operand in node.comparators:
         yield value(paths, operand)
+        paths.may_raise()
         false += paths.now
     return paths.now, paths.joined(false, paths.own[node][0])
 
@@ -98,6 +107,7 @@ def _comprehension(paths: Paths, node: Any) -> Steps:
     for generator, head in zip(node.generators, paths.own[node], strict=True):
         yield value(paths, generator.iter)
         paths.go(head)
+        paths.may_raise()
         heads.append(head)
         yield value(paths, generator.target)
         for test in generator.ifs:
@@ -117,5 +127,12 @@ def parameters(arguments: ast.arguments) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *starred, *arguments.kwonlyargs, *double]
 
 
+_RAISING = frozenset(
+    [
+        *(ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare),
+        *(ast.Starred, ast.Await, ast.Yield, ast.YieldFrom, *FORMATTED),
+    ]
+)
+"""Operations that may raise an exception after their operands have been evaluated."""
 _LEAVES = frozenset([ast.Constant, ast.Load, ast.Store, ast.Del, *FORMATTED])
 _BRANCHING = {ast.BoolOp: _all_or_any, ast.IfExp: _choice}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from relbias.data.source.expressions import condition, parameters, value
+from relbias.data.source.expressions import RAISE, condition, parameters, value
 from relbias.data.source.names import PythonFile
 from relbias.data.source.paths import Ends, Paths, Steps, run
 from relbias.data.source.patterns import pattern
@@ -23,9 +23,9 @@ def read_flow(
     edges for a token. A function begins at its `def`; its body has paths of its own. The bodies of lambdas and of
     generator expressions are followed where they stand, as if they were called there at once or not at all.
 
-    In a `try` statement an exception may be raised before its first name, and after each. The paths of a `finally`
-    clause are shared by all that lead to it. That a `with` statement may end exceptions is not known, nor what a name
-    stands for: each loop may end at once, save that over a constant.
+    An exception may be raised by each operation, such as a call, after its operands, but not by a name alone. The paths
+    through a `finally` clause are shared by all that lead to it. That a `with` statement may end exceptions is not
+    known, nor are values, save constants: each other loop may end at once.
 
     Args:
         file: its tree and its tokens.
@@ -99,22 +99,24 @@ class _Statements:
                 if kind in _LEAVING:
                     self.leave(_LEAVING[kind])
                 elif kind is ast.Raise:
-                    self.fail(self.paths.now)
+                    self.paths.may_raise()
                     self.paths.now = ()
                 elif kind in (ast.Import, ast.ImportFrom):
                     for alias in statement.names:
+                        self.paths.may_raise()
                         self.paths.meet(alias)
 
     def definition(self, node: Any) -> Steps:
         yield from self._values(node.decorator_list)
         yield from self._values((*node.args.defaults, *node.args.kw_defaults))
         yield from self._values(parameter.annotation for parameter in parameters(node.args))
-        yield from self._values((node.returns,))
+        yield from self._values((node.returns, RAISE if node.decorator_list else None))
         self.paths.meet(node)
 
     def class_(self, node: Any) -> Steps:
         yield from self._values((*node.decorator_list, *node.bases, *node.keywords))
         yield self.follow(node.body)
+        self.paths.may_raise()
         self.paths.meet(node)
 
     def _values(self, expressions: Any) -> Steps:
@@ -140,13 +142,15 @@ class _Statements:
         yield value(self.paths, node.iter)
         head = self.paths.own[node][0]
         self.paths.go(head)
+        self.paths.may_raise()
         yield value(self.paths, node.target)
         yield self._loop(node, head, (head,))
 
     def with_(self, node: Any) -> Steps:
         for item in node.items:
-            yield from self._values((item.context_expr, item.optional_vars))
+            yield from self._values((item.context_expr, RAISE, item.optional_vars))
         yield self.follow(node.body)
+        self.paths.may_raise()
 
     def _loop(self, node: Any, head: int, otherwise: Ends) -> Steps:
         loop = _Loop(head)
@@ -175,13 +179,8 @@ class _Statements:
 
     def assert_(self, node: Any) -> Steps:
         true, self.paths.now = yield condition(self.paths, node.test)
-        yield from self._values((node.msg,))
-        self.fail(self.paths.now)
+        yield from self._values((node.msg, RAISE))
         self.paths.now = true
-
-    def fail(self, ends: Ends) -> None:
-        if self.paths.raising is not None:
-            self.paths.link(ends, self.paths.raising)
 
     def try_(self, node: Any) -> Steps:
         if not node.finalbody:
@@ -191,7 +190,6 @@ class _Statements:
         last = _Finally(paths.own[node][-1])
         self.around.append(last)
         paths.raising = last.head
-        self.fail(paths.now)
         yield self._handled(node)
         self.around.pop()
         paths.raising = outside
@@ -199,7 +197,8 @@ class _Statements:
         paths.go(last.head)
         yield self.follow(node.finalbody)
         ends = paths.now
-        self.fail(ends)
+        if last.head in paths.raised:
+            paths.may_raise()
         for kind in last.leaving:
             paths.now = ends
             self.leave(kind)
@@ -211,9 +210,11 @@ class _Statements:
         heads = [paths.own[handler][0] for handler in node.handlers]
         if heads:
             paths.raising = heads[0]
-            self.fail(paths.now)
+        before = paths.now
         yield self.follow(node.body)
         paths.raising = outside
+        if heads and heads[0] not in paths.raised:  # by a name that is not known, say
+            paths.link(before, heads[0])
         yield self.follow(node.orelse)
         ends, unmatched = [*paths.now], ()
         for handler, head in zip(node.handlers, heads, strict=True):
@@ -224,7 +225,8 @@ class _Statements:
             paths.meet(handler)
             yield self.follow(handler.body)
             ends += paths.now
-        self.fail(unmatched)
+        paths.now = unmatched
+        paths.may_raise()
         paths.now = paths.joined(ends, paths.own[node][0])
 
     def match(self, node: Any) -> Steps:
@@ -247,10 +249,11 @@ def _parts(statement: Any) -> tuple[Any, ...]:
     """The expressions of a simple statement in the order of their evaluation."""
     kind = type(statement)
     if kind is ast.Assign:
-        return (statement.value, *statement.targets)
+        unpacks = any(isinstance(target, (ast.Tuple, ast.List)) for target in statement.targets)
+        return (statement.value, RAISE if unpacks else None, *statement.targets)
     if kind is ast.AugAssign:
         target, of = statement.target, statement.value
-        return (of, target) if isinstance(target, ast.Name) else (target, of)
+        return (of, RAISE, target) if isinstance(target, ast.Name) else (target, of, RAISE)
     if kind is ast.AnnAssign:  # whose annotation is not evaluated in a function
         only_declared = statement.value is None and isinstance(statement.target, ast.Name)
         return () if only_declared else (statement.value, statement.target)

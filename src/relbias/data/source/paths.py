@@ -21,7 +21,8 @@ class Paths:
 
     Attributes:
         now: the ends of the paths to the current place.
-        raising: the token to which an exception leads from here, if it is caught in the function.
+        raising: the token to which an exception leads from here, if the function does something about it.
+        raised: the tokens that exceptions have led to.
         edges: those found so far.
     """
 
@@ -31,20 +32,25 @@ class Paths:
         self.is_event = is_event
         self.now: Ends = ()
         self.raising: int | None = None
+        self.raised: set[int] = set()
         self.edges: set[tuple[int, int]] = set()
 
     def go(self, token: int) -> None:
-        """Takes all paths to a token, from which an exception may be raised next."""
+        """Takes all paths to a token."""
         self.link(self.now, token)
         self.now = (token,)
-        if self.raising is not None:
-            self.edges.add((token, self.raising))
 
     def meet(self, node: Any) -> None:
         """Takes all paths to the token of a name, if it is that of a variable."""
         token = self.names.get(node)
         if token is not None and self.is_event[token]:
             self.go(token)
+
+    def may_raise(self) -> None:
+        """Says that an exception may be raised here, by what is done with the names before."""
+        if self.raising is not None:
+            self.link(self.now, self.raising)
+            self.raised.add(self.raising)
 
     def link(self, ends: Ends, token: int) -> None:
         for end in ends:

@@ -36,6 +36,7 @@ def _part(paths: Paths, node: Any, missed: list[int], captures: list[ast.AST]) -
     else:
         for expression in _EXPRESSIONS[kind](node):
             yield value(paths, expression)
+            paths.may_raise()
             missed += paths.now
         missed += paths.now
         for part in (*getattr(node, "patterns", ()), *getattr(node, "kwd_patterns", ())):
