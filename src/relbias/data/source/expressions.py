@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from relbias.data.source.nodes import FORMATTED
-from relbias.data.source.paths import Paths, Steps
+from relbias.data.source.paths import Ends, Paths, Steps
 from relbias.data.source.scopes import COMPREHENSIONS
 
 RAISE = object()
@@ -103,21 +103,21 @@ def _lambda(paths: Paths, node: Any) -> Steps:
 
 
 def _comprehension(paths: Paths, node: Any) -> Steps:
-    heads: list[int] = []
+    loops: list[tuple[int, Ends]] = []
     for generator, head in zip(node.generators, paths.own[node], strict=True):
         yield value(paths, generator.iter)
         paths.go(head)
         paths.may_raise()
-        heads.append(head)
+        loops.append((head, paths.now))
         yield value(paths, generator.target)
         for test in generator.ifs:
             paths.now, false = yield condition(paths, test)
             paths.link(false, head)
     for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
         yield value(paths, part)
-    while heads:
-        paths.link(paths.now, heads[-1])
-        paths.now = (heads.pop(),)
+    for head, ends in reversed(loops):
+        paths.link(paths.now, head)
+        paths.now = ends
 
 
 def parameters(arguments: ast.arguments) -> list[ast.arg]:

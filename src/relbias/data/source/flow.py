@@ -143,8 +143,9 @@ class _Statements:
         head = self.paths.own[node][0]
         self.paths.go(head)
         self.paths.may_raise()
+        otherwise = self.paths.now
         yield value(self.paths, node.target)
-        yield self._loop(node, head, (head,))
+        yield self._loop(node, head, otherwise)
 
     def with_(self, node: Any) -> Steps:
         for item in node.items:
@@ -193,11 +194,12 @@ class _Statements:
         yield self._handled(node)
         self.around.pop()
         paths.raising = outside
-        goes_on = bool(paths.now)
-        paths.go(last.head)
+        goes_on, raises = bool(paths.now), last.head in paths.raised
+        paths.link(paths.now, last.head)
+        paths.now = (last.head,) if goes_on or raises or last.leaving else ()
         yield self.follow(node.finalbody)
         ends = paths.now
-        if last.head in paths.raised:
+        if raises:
             paths.may_raise()
         for kind in last.leaving:
             paths.now = ends
@@ -216,16 +218,15 @@ class _Statements:
         if heads and heads[0] not in paths.raised:  # by a name that is not known, say
             paths.link(before, heads[0])
         yield self.follow(node.orelse)
-        ends, unmatched = [*paths.now], ()
+        ends, paths.now = [*paths.now], tuple(heads[:1]) if before else ()
         for handler, head in zip(node.handlers, heads, strict=True):
-            paths.now = unmatched
             paths.go(head)
             yield from self._values((handler.type,))
             unmatched = paths.now if handler.type is not None else ()
             paths.meet(handler)
             yield self.follow(handler.body)
             ends += paths.now
-        paths.now = unmatched
+            paths.now = unmatched
         paths.may_raise()
         paths.now = paths.joined(ends, paths.own[node][0])
 
@@ -249,8 +250,10 @@ def _parts(statement: Any) -> tuple[Any, ...]:
     """The expressions of a simple statement in the order of their evaluation."""
     kind = type(statement)
     if kind is ast.Assign:
-        unpacks = any(isinstance(target, (ast.Tuple, ast.List)) for target in statement.targets)
-        return (statement.value, RAISE if unpacks else None, *statement.targets)
+        several = (ast.Tuple, ast.List)
+        unpacks = any(isinstance(target, several) for target in statement.targets)
+        may_fail = unpacks and not isinstance(statement.value, several)
+        return (statement.value, RAISE if may_fail else None, *statement.targets)
     if kind is ast.AugAssign:
         target, of = statement.target, statement.value
         return (of, RAISE, target) if isinstance(target, ast.Name) else (target, of, RAISE)

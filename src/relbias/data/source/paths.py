@@ -36,9 +36,10 @@ class Paths:
         self.edges: set[tuple[int, int]] = set()
 
     def go(self, token: int) -> None:
-        """Takes all paths to a token."""
-        self.link(self.now, token)
-        self.now = (token,)
+        """Takes all paths to a token, if there are any: what cannot be reached has no edges."""
+        if self.now:
+            self.link(self.now, token)
+            self.now = (token,)
 
     def meet(self, node: Any) -> None:
         """Takes all paths to the token of a name, if it is that of a variable."""
