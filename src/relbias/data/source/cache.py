@@ -16,7 +16,7 @@ import torch
 
 from relbias.data.source.parsed import ACCESSES, KINDS, Function, ParsedSource, Problem
 
-FORMAT = 3
+FORMAT = 4
 """To be raised with every change of what parsing gives or of how it is written."""
 _ARRAYS = (
     "kinds",
