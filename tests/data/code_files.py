@@ -65,6 +65,10 @@ SOURCES = {
                 else:
                     high = middle
             return self.check(low, lambda place: place + low)
+
+
+        def larger(first, second):
+            return first if first > second else second
         """
     ],
 }

@@ -181,7 +181,7 @@ def test_what_is_left_out_is_told_once(tmp_path, cache, capsys):
     data.setup()
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == (
-        f"{root}: 8 of 11 functions, from 4 of 10 files; left out: 1 too short, 1 too long, 1 with too few variables"
+        f"{root}: 9 of 12 functions, from 4 of 10 files; left out: 1 too short, 1 too long, 1 with too few variables"
     )
     named = {line.split(":")[0] for line in lines[1:]}
     assert named == {"broken.py", "gone.py (left out)", "nul.py", "deep.py"}
@@ -204,7 +204,7 @@ def test_a_folder_without_python_is_refused(tmp_path, cache):
 
 def test_files_that_changed_are_noticed(folder, make, tmp_path, cache):
     found = make().found["fingerprint"]
-    assert found.startswith("8 functions, sha256 ")
+    assert found.startswith("9 functions, sha256 ")
     assert make(fingerprint=found).found == {"fingerprint": found}
     changed = {**SOURCES, "val": [SOURCES["val"][0].replace("text", "content")]}
     root = write_code(tmp_path / "code", changed)
@@ -266,6 +266,7 @@ def test_batches_hold_functions_of_similar_lengths(make):
     assert padded < 1.12 * own
     lengths = [int(length) for batch in data.test_dataloader() for length in batch["lengths"]]
     assert lengths == sorted(lengths)
+    assert lengths != [len(data.functions["test"][number]) for number, _ in data.samples["test"]]
 
 
 def test_a_network_that_knows_fewer_words_is_refused(make):
@@ -318,10 +319,10 @@ def test_the_standard_library_is_the_default(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     data = MaskedVariables()
     data.setup()
-    assert data.left_out.kept == 8
+    assert data.left_out.kept == 9
     assert len(list((tmp_path / "cache" / "relbias" / "source").rglob("*.npz"))) == 4
     version = ".".join(map(str, sys.version_info[:3]))
-    assert capsys.readouterr().err.startswith(f"the library of Python {version}: 8 of 8 functions, from 4 of 4 files")
+    assert capsys.readouterr().err.startswith(f"the library of Python {version}: 9 of 9 functions, from 4 of 4 files")
 
 
 def test_progress_is_shown(folder, tmp_path, monkeypatch):
@@ -344,7 +345,7 @@ def test_a_user_without_a_place_for_the_cache(tmp_path, monkeypatch, folder):
     data = MaskedVariables(str(folder))
     with pytest.warns(UserWarning, match="nothing is kept in"):
         data.setup()
-    assert data.left_out.kept == 8
+    assert data.left_out.kept == 9
 
 
 @pytest.mark.parametrize(
