@@ -202,6 +202,15 @@ def test_half_precision_and_other_devices():
         (lambda batch: batch["node_types"].fill_(6), "node_types must be from 0 to 5, got 6"),
         (lambda batch: batch.pop("node_types"), "is given parents, node_of_token and node_types"),
         (lambda batch: batch["edges"].fill_(8), "takes sets from 0 to 7, got 8"),
+        (lambda batch: batch["node_of_token"].fill_(9), "node_of_token must be from -1 to 8, got 9"),
+        (lambda batch: batch["node_of_token"].fill_(-2), "node_of_token must be from -1 to 8, got -2"),
+        (lambda batch: batch.update(parents=batch["parents"][:1]), r"parents must have shape \(2, V\) .* got \(1, 9\)"),
+        (lambda batch: batch.update(parents=batch["parents"][:, :0]), r"with at least one node, got \(2, 0\)"),
+        (lambda batch: batch.update(parents=batch["parents"][:, :5]), r"node_(of_token|types) must "),
+        *(
+            (lambda batch, name=name: batch.update({name: batch[name][:, 1:]}), rf"{name} must have shape \(2, .* got")
+            for name in ("node_of_token", "node_types", "edges")
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
@@ -219,6 +228,10 @@ def test_what_does_not_fit_is_refused(change, message):
         ({"encoding": "none", "dim": 15}, "dim must be a multiple of num_heads"),
         ({"encoding": "none", "num_words": 0}, "num_words"),
         ({"encoding": "none", "node_types": 0}, "node_types"),
+        *(
+            ({"encoding": "none", name: size - 1}, f"{name} must be an integer of at least {size}, got {size - 1}")
+            for name, size in (("max_steps", 0), ("max_distance", 0), ("max_hops", 0), ("edge_types", 1))
+        ),
         ({"encoding": Table(2, 8, Sequence(3)).__class__}, "limited number of codes"),
     ],
 )

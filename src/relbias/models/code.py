@@ -141,6 +141,7 @@ class SourceTransformer(nn.Module):
         Raises:
             ValueError: shapes do not fit, something that the model reads is missing, or a number is out of range.
         """
+        _check_shapes(words, parents, node_of_token, node_types, edges)
         x = self._embed(words, parents, node_of_token, node_types)
         trees = SourceTrees(parents, node_of_token, edges)
         index = code_indices(self.blocks[0].attention.encoding.relation, trees)
@@ -149,8 +150,6 @@ class SourceTransformer(nn.Module):
         return self.norm(x)
 
     def _embed(self, words: Tensor, parents: Tensor | None, nodes: Tensor | None, node_types: Tensor | None) -> Tensor:
-        if words.ndim != 3 or not words.shape[2]:
-            raise ValueError(f"words must have shape (B, N, W) with at least one word, got {tuple(words.shape)}")
         words = _numbers("words", words, self.num_words)
         counted = words > 0
         # The first word counts always: where it is 0 the name is hidden, and row 0 stands in its place.
@@ -169,11 +168,29 @@ class SourceTransformer(nn.Module):
         return x
 
 
-def _numbers(name: str, values: Tensor, limit: int) -> Tensor:
-    """Integers in [0, limit) as int64, or a ValueError; values are looked at on CPU alone."""
+def _check_shapes(
+    words: Tensor, parents: Tensor | None, nodes: Tensor | None, node_types: Tensor | None, edges: Tensor | None
+) -> None:
+    if words.ndim != 3 or not words.shape[2]:
+        raise ValueError(f"words must have shape (B, N, W) with at least one word, got {tuple(words.shape)}")
+    b, n, _ = words.shape
+    if parents is not None and (parents.ndim != 2 or len(parents) != b or not parents.shape[1]):
+        raise ValueError(f"parents must have shape ({b}, V) with at least one node, got {tuple(parents.shape)}")
+    expected = (("node_of_token", nodes, (b, n)), ("edges", edges, (b, n, n)))
+    if parents is not None:
+        expected = (*expected, ("node_types", node_types, tuple(parents.shape)))
+    for name, values, shape in expected:
+        if values is not None and values.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(values.shape)}")
+    if nodes is not None and parents is not None:
+        _numbers("node_of_token", nodes, parents.shape[1], low=-1)
+
+
+def _numbers(name: str, values: Tensor, limit: int, low: int = 0) -> Tensor:
+    """Integers in [low, limit) as int64, or a ValueError; values are looked at on CPU alone."""
     values = as_integers(name, values).long()
     if can_check_values(values) and values.numel():
-        low, high = (int(value) for value in values.aminmax())
-        if low < 0 or high >= limit:
-            raise ValueError(f"{name} must be from 0 to {limit - 1}, got {low if low < 0 else high}")
+        least, most = (int(value) for value in values.aminmax())
+        if least < low or most >= limit:
+            raise ValueError(f"{name} must be from {low} to {limit - 1}, got {least if least < low else most}")
     return values

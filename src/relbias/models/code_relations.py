@@ -30,6 +30,7 @@ from relbias.relations import (
     tree_hops,
     tree_pageranks,
 )
+from relbias.relations.base import check_size
 
 SIGNED_VALUES = growing_values(near=4, further=11, signed=True)
 """What the bins of signed distances stand for: the Code Transformer's 32, one of which is for what is not related."""
@@ -68,7 +69,13 @@ def code_relations(max_steps: int, max_distance: int, max_hops: int, edge_types:
         max_distance: of "ancestor", "sibling" and "depth", the largest distance with a code of its own.
         max_hops: of "hops", likewise.
         edge_types: T, of "edges".
+
+    Raises:
+        ValueError: a negative distance, or no types of edges.
     """
+    for name, size in (("max_steps", max_steps), ("max_distance", max_distance), ("max_hops", max_hops)):
+        check_size(name, size, 0)
+    check_size("edge_types", edge_types, 1)
     signed = Pairs(2 * max_distance + 2)
     return {
         "offset": Sequence(),

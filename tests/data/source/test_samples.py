@@ -40,8 +40,19 @@ class Tree:
             return error, found
         return (lambda other: other + found)(self)
 """
+PARENTHESES = """
+class Tree:
+    def walk(self, other):
+        def here(node):
+            return node
+
+        (self).walk(other), ((self)
+            .walk)(other), (here)(other), (other).walk(self), self.walk(self)
+        return (other.here)(self), here(self).walk(other)
+"""
 TEXTS = [
     OWN,
+    PARENTHESES,
     *(unindented(text) for texts in SOURCES.values() for text in texts),
     *map(inspect.getsource, (heapq.merge, heapq.nsmallest, textwrap.dedent)),
     unindented(inspect.getsource(textwrap.TextWrapper._wrap_chunks)),
@@ -121,14 +132,16 @@ def test_another_name_gives_what_the_file_with_that_name_does(use, data):
     assert same(with_another(encoded, token, name, names[name]), as_it_is(changed)) == []
 
 
-@pytest.mark.parametrize("use", range(len(all_uses_of(OWN))))
-def test_every_name_at_every_use_of_an_intricate_function(use):
-    place, encoded, known, token = all_uses_of(OWN)[use]
+@pytest.mark.parametrize(
+    ("text", "use"), [(text, use) for text in (OWN, PARENTHESES) for use in range(len(all_uses_of(text)))]
+)
+def test_every_name_at_every_use_of_an_intricate_function(text, use):
+    place, encoded, known, token = all_uses_of(text)[use]
     names = Visible(encoded.function.source, encoded.function.own).at(token)
     assert encoded.function.source.tokens[token] in names
     hidden = with_hidden(encoded, [token])
     for name, variable in names.items():
-        changed = numbers(reparsed(OWN, place, {token: name}), *known)
+        changed = numbers(reparsed(text, place, {token: name}), *known)
         assert same(with_another(encoded, token, name, variable), as_it_is(changed)) == []
         assert same(hidden, with_hidden(changed, [token])) == []
     assert hidden.words[token].tolist() == [0, 0, 0]

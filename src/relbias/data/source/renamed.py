@@ -58,16 +58,24 @@ def _changed(source: ParsedSource, names: Mapping[int, tuple[str, int]]) -> Pars
         tokens[token], variables[token] = name, variable
     changed = replace(source, tokens=tuple(tokens), variable_of_token=variables)
     new = [token for token in names if tokens[token] != source.tokens[token]]
-    callers = [call for call in map(partial(_call_at, source.tokens), new) if call is not None]
+    callers = [call for call in map(partial(_call_at, source), new) if call is not None]
     return replace(changed, calls=_calls(changed, callers)) if callers else changed
 
 
-def _call_at(tokens: Sequence[str], token: int) -> int | None:
-    """The name of a function that is called by the name at a token, itself or one that is looked up in it."""
-    if tokens[token + 1 : token + 2] == ("(",):
+def _call_at(source: ParsedSource, token: int) -> int | None:
+    """The name of a function that is called by the name at a token, itself or one that is looked up in it.
+
+    The tree says it, since there can be parentheses around either: what is called is the first node below a call.
+    """
+    node = int(source.node_of_token[token])
+    above = int(source.parents[node])
+    if above < 0 or node != above + 1:
+        return None
+    if source.node_types[above] == "Call":
         return token
-    if tokens[token + 1 : token + 2] == (".",) and tokens[token + 3 : token + 4] == ("(",):
-        return token + 2
+    if source.node_types[above] == "Attribute" and above and source.node_types[above - 1] == "Call":
+        own = (source.node_of_token == above).nonzero()[:, 0].tolist()
+        return own[-1] if own and source.parents[above] == above - 1 else None
     return None
 
 
@@ -78,13 +86,18 @@ def _calls(changed: ParsedSource, callers: Sequence[int]) -> Tensor:
     kept = [(caller, definition) for caller, definition in pairs if caller not in callers]
     found = set(kept)
     for call in callers:
-        name = _called(tokens, call)
-        found |= {(call, definition) for caller, definition in kept if _called(tokens, caller) == name}
+        name = _called(changed, call)
+        found |= {(call, definition) for caller, definition in kept if _called(changed, caller) == name}
         if len(name) == 1 and changed.variable_of_token[call] >= 0:
             same = (changed.variable_of_token == changed.variable_of_token[call]).nonzero()[:, 0].tolist()
             found |= {(call, place) for place in same if place and tokens[place - 1] == "def"}
     return torch.tensor(sorted(found), dtype=torch.int32).view(-1, 2).T
 
 
-def _called(tokens: Sequence[str], call: int) -> Sequence[str]:
-    return tokens[call - 2 : call + 1] if call > 1 and tokens[call - 1] == "." else tokens[call : call + 1]
+def _called(source: ParsedSource, call: int) -> Sequence[str]:
+    """The name that is called; before it, where it is looked up in another name, that one."""
+    node = int(source.node_of_token[call])
+    if source.node_types[node] != "Attribute":
+        return source.tokens[call : call + 1]
+    receiver = int((source.node_of_token == node + 1).nonzero()[0, 0])
+    return source.tokens[receiver], source.tokens[call]
