@@ -314,7 +314,7 @@ def suspicious(text):
     Path("shop.py").write_text(text)
     inputs = data.read_inputs(["shop.py"])
     findings = inputs.findings(answers(inputs), threshold=0.5)
-    for finding in findings:
+    for finding in sorted(findings, key=lambda finding: -finding.probability):
         print(finding)
     print(inputs.summary(findings))
 
@@ -322,7 +322,7 @@ def suspicious(text):
 suspicious(good)
 
 # %% [markdown]
-# And with a wrong name in its fifth line. The higher the probability, the more it is worth a look:
+# And with a wrong name in its fifth line; the most suspicious use comes first:
 
 # %%
 suspicious(good.replace("price * tax", "prices * tax"))
