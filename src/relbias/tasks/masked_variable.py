@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
-from relbias.encodings import EncodingSpec
 from relbias.models import PointerHead
 from relbias.tasks.source_code import Batch, SourceTask, of_variables
 
@@ -33,16 +31,7 @@ class MaskedVariable(SourceTask):
         0.001
     """
 
-    def __init__(
-        self,
-        network: Callable[[EncodingSpec], nn.Module],
-        encoding: EncodingSpec,
-        lr: float = 1e-3,
-        weight_decay: float = 0.05,
-        warmup_epochs: float = 5.0,
-        decay: Literal["cosine", "linear"] = "cosine",
-    ) -> None:
-        super().__init__(network, encoding, lr, weight_decay, warmup_epochs, decay)
+    def make_heads(self) -> None:
         self.pointer = PointerHead(self.dim)
         self.val_shares: Any = nn.ModuleDict({"accuracy": MeanMetric()})
         self.test_shares: Any = nn.ModuleDict({"accuracy": MeanMetric(), "accuracy_without_self": MeanMetric()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -52,6 +53,11 @@ class SourceTask(Task):
                 f"{type(self.network).__name__} does not say the size of its vectors; give it an attribute dim"
             )
         self.dim: int = self.network.dim
+        self.make_heads()
+
+    @abstractmethod
+    def make_heads(self) -> None:
+        """Makes the parts that read the vectors of tokens, of the size `self.dim`, and the metrics."""
 
     def forward(self, batch: Batch) -> Tensor:
         """The vectors of the tokens, (B, N, dim)."""

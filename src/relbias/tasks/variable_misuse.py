@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
-from relbias.encodings import EncodingSpec
 from relbias.models import ClassificationHead, PointerHead
 from relbias.tasks.source_code import Batch, SourceTask, of_variables
 
@@ -38,16 +36,7 @@ class VariableMisuse(SourceTask):
         ['location', 'nothing', 'repair', 'test_shares', 'val_shares']
     """
 
-    def __init__(
-        self,
-        network: Callable[[EncodingSpec], nn.Module],
-        encoding: EncodingSpec,
-        lr: float = 1e-3,
-        weight_decay: float = 0.05,
-        warmup_epochs: float = 5.0,
-        decay: Literal["cosine", "linear"] = "cosine",
-    ) -> None:
-        super().__init__(network, encoding, lr, weight_decay, warmup_epochs, decay)
+    def make_heads(self) -> None:
         self.location = nn.Linear(self.dim, 1)
         self.nothing = ClassificationHead(self.dim, 1)
         self.repair = PointerHead(self.dim)
