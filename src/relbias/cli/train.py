@@ -52,8 +52,9 @@ Writes the predictions for the test split to RUN_DIR/predictions.csv, or to FILE
 device.
 
 With INPUT, files and folders of one's own, it prints what the network finds in them, a line each, where its probability
-is at least P, and with --output writes the same to FILE as CSV. What cannot be read is named, and the rest is read. The
-data that the network was trained on is not needed. Only some recipes take INPUT; the others say which do.""",
+is at least P, by default a high one, and with --output writes the same to FILE as CSV. What cannot be read is named,
+and the rest is read. The data that the network was trained on is not needed. Only some recipes take INPUT; the others
+say which do.""",
 }
 
 
