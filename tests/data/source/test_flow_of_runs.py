@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import sys
 from collections import defaultdict
 
 import pytest
@@ -12,9 +13,7 @@ from relbias.data.source.edges import EDGE_TYPES, program_edges
 from relbias.data.source.parsed import ACCESSES
 from relbias.data.source.python import parse_python
 
-MAX_RUNS = 600
-MAX_TURNS = 7
-"""So often in all the loops of a run begin anew: no pair of occurrences takes more."""
+MAX_RUNS = 1000
 
 
 class First(Exception):
@@ -25,20 +24,40 @@ class Second(Exception):
     pass
 
 
-class TooLong(BaseException):
-    pass
+class Known(BaseException):
+    """What comes next has been seen in another run, or earlier in this one."""
 
 
 class Run:
-    """One run: it answers each question with what it was told to, and else with 0, and notes what is evaluated."""
+    """One run: it answers each question with what it was told to, and else with 0, and notes what is evaluated.
 
-    def __init__(self, answers, raises, trace):
-        self.answers, self.asked, self.raises, self.trace, self.turns = answers, [], raises, trace, 0
+    It ends where a loop begins anew in a state that a run has had there before: what can follow is the same. The states
+    are the places in the code, the exceptions that are being handled, and the last use and write of each variable.
+    """
 
-    def turn(self):
-        if self.turns == MAX_TURNS:
-            raise TooLong
-        self.turns += 1
+    def __init__(self, answers, raises, trace, variables, writes, states):
+        self.answers, self.asked, self.raises, self.trace = answers, [], raises, trace
+        self.variables, self.writes, self.states = variables, writes, states
+
+    def turn(self, items=0):
+        if len(self.asked) < len(self.answers):  # on the way that an earlier run went
+            return
+        places, frame = [], sys._getframe(1)
+        while frame.f_code.co_filename == "program" or not places:
+            places.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+            while frame.f_code.co_filename == __file__ and frame.f_code.co_name in ("__next__", "turn"):
+                frame = frame.f_back
+        handled, error = [], sys.exc_info()[1]
+        while error is not None and len(handled) < 4:
+            handled.append(type(error))
+            error = error.__context__
+        last = {self.variables[token]: token for token in self.trace}
+        written = {self.variables[token]: token for token in self.trace if self.writes[token]}
+        state = (*places, *handled, *sorted(last.items()), *sorted(written.items()), min(items, 3))
+        if state in self.states:
+            raise Known
+        self.states.add(state)
 
     def choose(self, count):
         place = len(self.asked)
@@ -73,7 +92,7 @@ class Thing:
     """A value of which nothing is known: it may be true or false, have any length, and raise."""
 
     def __init__(self, run):
-        self.run = run
+        self.run, self.items = run, 0
 
     def __bool__(self):
         return bool(self.run.choose(2))
@@ -85,7 +104,8 @@ class Thing:
         if not self.run.choose(2):
             self.run.operate()
             raise StopIteration
-        self.run.turn()
+        self.items += 1  # to unpack takes a number of them
+        self.run.turn(self.items)
         return self.run.operate()
 
     def __call__(self, *values, **named):
@@ -141,13 +161,15 @@ def traces(text, source):
     tree = ast.fix_missing_locations(Noted(tokens).visit(ast.parse(text)))
     code = compile(tree, "program", "exec")
     parameters = [token for token in (3, 5) if source.access_of_token[token]]
-    found, waiting = [], [()]
+    variables = source.variable_of_token.tolist()
+    writes = [ACCESSES[code] in ("write", "update") for code in source.access_of_token]
+    states, found, waiting = set(), [], [()]
     while waiting and len(found) < MAX_RUNS:
         answers = waiting.pop()
-        run = Run(answers, "try" in text, [*parameters])
+        run = Run(answers, "try" in text, [*parameters], variables, writes, states)
         names = {"run": run, "g": lambda *values, run=run: run.operate(), "First": First}
         exec(code, names)
-        with contextlib.suppress(TooLong, First, Second, AssertionError, ValueError):
+        with contextlib.suppress(Known, First, Second, AssertionError, ValueError):
             names["f"](None, None)
         found.append(run.trace)
         for place in range(len(answers), len(run.asked)):

@@ -111,7 +111,16 @@ def test_declared_encodings():
     assert parse_python(source).tokens == ("grün", "=", "'ß'")  # a text is decoded already
 
 
-@pytest.mark.parametrize("data", [b"# coding: no-such\nx = 1", "x = 'ß'".encode("latin-1"), b"\xff\xfex\x00"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"# coding: no-such\nx = 1",
+        b"# coding: hex\nx",
+        b"# coding: undefined\nx",
+        "x = 'ß'".encode("latin-1"),
+        b"\xff\xfex\x00",
+    ],
+)
 def test_wrong_encodings_are_reported(data):
     parsed = parse_python(data)
     assert parsed.tokens == ()
@@ -169,6 +178,29 @@ def test_nul_characters_are_reported_and_read_over():
 def test_strange_texts_do_not_raise(text):
     parsed = parse_python(text)
     assert parsed.problems or len(parsed.tokens) > 10
+
+
+def test_statements_that_only_tokenize_cannot_read_are_left_out():
+    text = "x = 1\ndef f(a):\n    a\n  \\\n\n    if a:\n        try: a\n        finally: a\ny = 2"
+    ast.parse(text)
+    with pytest.raises(IndentationError):
+        list(tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__))
+    parsed = parse_python(text)
+    assert parsed.tokens == ("x", "=", "1", "y", "=", "2")
+    assert [problem.line for problem in parsed.problems] == [4]
+    assert parsed.node_types == ("Module", "Assign", "Name", "Constant", "Assign", "Name", "Constant")
+
+
+@pytest.mark.parametrize("declared", ["a, ℘, b", "a, b\u00b7c, d"])
+def test_letters_that_are_no_tokens(declared):
+    """Some versions of `tokenize` do not know all letters of names; the names are then left out, or a piece of them."""
+    names = declared.split(", ")
+    parsed = parse_python(f"def f({declared}):\n def g(): nonlocal {declared}")
+    first = parsed.tokens.index("nonlocal") + 1
+    assert parsed.problems == ()
+    assert parsed.variable_of_token[first] == parsed.variable_of_token[3]
+    if parsed.tokens[first : first + 5 : 2] != tuple(names):
+        assert parsed.variable_of_token[first + 1 :].tolist() == [-1] * len(parsed.tokens[first + 1 :])
 
 
 def test_nesting_200_deep():

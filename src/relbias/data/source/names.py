@@ -41,7 +41,8 @@ def name_tokens(file: PythonFile) -> dict[ast.AST, int]:
     (`global`, `nonlocal`) the first of its names, which stand at every second token.
 
     Returns:
-        A token for each node. A node whose token is not found, since the tokens end early, is left out.
+        A token for each node. A node whose token is not found is left out: `tokenize` of Python 3.11 does not know a
+        few letters that names may have, such as "℘".
     """
     at = {offset: token for token, offset in enumerate(file.token_starts)}
     at_end = {offset: token for token, offset in enumerate(file.token_ends)}

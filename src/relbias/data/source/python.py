@@ -24,6 +24,8 @@ from relbias.data.source.scopes import read_scopes
 MAX_PROBLEMS = 50
 """After so many syntax errors the rest of a file is left out."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Tokens = tuple[list[str], list[int], list[tuple[int, int, int, int]]]
+"""The texts, the kinds and the spans of tokens."""
 
 
 def parse_python(source: bytes | str) -> ParsedSource:
@@ -45,9 +47,8 @@ def parse_python(source: bytes | str) -> ParsedSource:
     """
     problems: list[Problem] = []
     text = _text(source, problems)
-    tree, text_lines = _tree(text.split("\n"), problems)
+    tree, text_lines, (tokens, kinds, spans) = _tree(text.split("\n"), problems)
     lines = Lines(text_lines)
-    tokens, kinds, spans = _tokens("\n".join(text_lines), problems)
     offsets = [lines.starts[span[0] - 1] + span[1] for span in spans]
     ends = [lines.starts[span[2] - 1] + span[3] for span in spans]
     order, parents, starts, node_ends = read_nodes(tree, lines)
@@ -83,7 +84,7 @@ def _text(source: bytes | str, problems: list[Problem]) -> str:
         try:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
             source = source.decode(encoding)
-        except (SyntaxError, UnicodeError) as error:
+        except (SyntaxError, LookupError, ValueError) as error:  # "hex", say, is a codec, but not one of texts
             problems.append(Problem(1, 0, f"no text in the encoding that it declares: {error}"))
             return ""
     source = clean(source)
@@ -94,16 +95,18 @@ def _text(source: bytes | str, problems: list[Problem]) -> str:
     return source
 
 
-def _tree(lines: list[str], problems: list[Problem]) -> tuple[ast.Module, list[str]]:
-    """The tree, and the lines without the statements that have errors, which are left empty."""
+def _tree(lines: list[str], problems: list[Problem]) -> tuple[ast.Module, list[str], _Tokens]:
+    """The tree, the lines without the statements that have errors, which are left empty, and the tokens of these."""
     for _ in range(MAX_PROBLEMS):
         try:
+            text = "\n".join(lines)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about the text's own doubtful escapes
-                return ast.parse("\n".join(lines)), lines
-        except SyntaxError as error:
-            line = min(max(error.lineno or 1, 1), len(lines))
-            problems.append(Problem(line, max((error.offset or 1) - 1, 0), str(error.msg)))
+                return ast.parse(text), lines, _tokens(text)
+        except (SyntaxError, tokenize.TokenError) as error:
+            problem = _problem(error, len(lines))
+            problems.append(problem)
+            line = problem.line
             shorter = _without_statement(lines, line)
             if shorter == lines:
                 break
@@ -113,7 +116,15 @@ def _tree(lines: list[str], problems: list[Problem]) -> tuple[ast.Module, list[s
             break
     else:
         problems.append(Problem(1, 0, f"more than {MAX_PROBLEMS} syntax errors, the rest is left out"))
-    return ast.Module(body=[], type_ignores=[]), [""] * len(lines)
+    return ast.Module(body=[], type_ignores=[]), [""] * len(lines), ([], [], [])
+
+
+def _problem(error: SyntaxError | tokenize.TokenError, num_lines: int) -> Problem:
+    if isinstance(error, SyntaxError):
+        line, column, message = error.lineno or 1, (error.offset or 1) - 1, str(error.msg)
+    else:  # the two modules differ on some texts, such as lines with nothing but a backslash
+        message, (line, column) = error.args
+    return Problem(min(max(line, 1), num_lines), max(column, 0), message)
 
 
 def _without_statement(lines: list[str], number: int) -> list[str]:
@@ -137,7 +148,7 @@ def _goes_on(line: str) -> bool:
     return line.startswith(("else", "elif", "except", "finally"))
 
 
-def _tokens(text: str, problems: list[Problem]) -> tuple[list[str], list[int], list[tuple[int, int, int, int]]]:
+def _tokens(text: str) -> _Tokens:
     tokens: list[str] = []
     kinds: list[int] = []
     spans: list[tuple[int, int, int, int]] = []
@@ -146,25 +157,22 @@ def _tokens(text: str, problems: list[Problem]) -> tuple[list[str], list[int], l
     stops = {getattr(token_types, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
     pieces: list[tuple[int, int]] = []
     lines = text.split("\n")
-    try:
-        for kind, token, start, end, _ in tokenize.generate_tokens(io.StringIO(text).readline):
-            if kind in starts:
-                opened += 1
-                pieces.append(start)
-            elif kind in stops:
-                opened -= 1
-                start = pieces.pop()
-                if not opened:
-                    tokens.append(_between(lines, start, end))
-                    kinds.append(KINDS.index("string"))
-                    spans.append((*start, *end))
-            elif not opened and kind in _KINDS:
-                is_keyword = kind == token_types.NAME and keyword.iskeyword(token)
-                tokens.append(token)
-                kinds.append(KINDS.index("keyword") if is_keyword else _KINDS[kind])
+    for kind, token, start, end, _ in tokenize.generate_tokens(io.StringIO(text).readline):
+        if kind in starts:
+            opened += 1
+            pieces.append(start)
+        elif kind in stops:
+            opened -= 1
+            start = pieces.pop()
+            if not opened:
+                tokens.append(_between(lines, start, end))
+                kinds.append(KINDS.index("string"))
                 spans.append((*start, *end))
-    except (tokenize.TokenError, SyntaxError) as error:
-        problems.append(Problem(1, 0, f"the tokens end early: {error}"))
+        elif not opened and kind in _KINDS:
+            is_keyword = kind == token_types.NAME and keyword.iskeyword(token)
+            tokens.append(token)
+            kinds.append(KINDS.index("keyword") if is_keyword else _KINDS[kind])
+            spans.append((*start, *end))
     return tokens, kinds, spans
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from relbias.data.source.names import PythonFile
 from relbias.data.source.nodes import FORMATTED
@@ -141,7 +142,7 @@ def read_scopes(file: PythonFile, tokens: dict[ast.AST, int]) -> Scopes:
         file: its tree and its tokens.
         tokens: of the names, from :func:`~relbias.data.source.names.name_tokens`.
     """
-    reader = _Reader(tokens)
+    reader = _Reader(tokens, file.tokens)
     of_node: list[Scope] = []
     for node, parent in zip(file.nodes, file.parents, strict=True):
         scope = reader.scopes.pop(node, None) or (of_node[parent] if parent >= 0 else Scope("module", None))
@@ -155,8 +156,9 @@ def read_scopes(file: PythonFile, tokens: dict[ast.AST, int]) -> Scopes:
 class _Reader:
     """Meets the nodes from the top down: each says which of those below it are of another scope than itself."""
 
-    def __init__(self, tokens: dict[ast.AST, int]) -> None:
+    def __init__(self, tokens: dict[ast.AST, int], texts: list[str]) -> None:
         self.tokens = tokens
+        self.texts = texts
         self.scopes: dict[ast.AST, Scope] = {}
         self.accesses: dict[ast.AST, int | None] = {}
         self.occurrences: list[Occurrence] = []
@@ -235,8 +237,13 @@ class _Reader:
         (scope.global_names if isinstance(node, ast.Global) else scope.nonlocal_names).update(names)
         first = self.tokens.get(node)
         if first is not None:
-            for place, name in enumerate(names):
-                self.occurrences.append(Occurrence(first + 2 * place, NONE, scope, name))
+            for name, written, text in zip(
+                names, node.names, self.texts[first : first + 2 * len(names) : 2], strict=False
+            ):
+                if normalize("NFKC", text) != written:  # a letter that is no token
+                    break
+                self.occurrences.append(Occurrence(first, NONE, scope, name))
+                first += 2
 
 
 _VISITS = {
