@@ -6,7 +6,8 @@ import ast
 from bisect import bisect_left
 
 from relbias.data.source.names import PythonFile
-from relbias.data.source.scopes import Scope, Scopes
+from relbias.data.source.scope import Scope
+from relbias.data.source.scopes import Scopes
 
 
 def read_calls(file: PythonFile, names: dict[ast.AST, int], scopes: Scopes) -> list[tuple[int, int]]:
