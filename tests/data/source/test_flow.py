@@ -77,6 +77,23 @@ def steps(text):
             "a6>a7 a6>c8 a7>c8 a7>b10 c8>c9 c8>b10 c9>a12 b10>b11 b11>a12",
         ),
         ("a):\n def g(b=\n   a): b\n class C(\n  a):\n  b = (\n  a)\n a", "a1>a3 a3>g2 g2>a5 a5>a7 a7>C4 C4>a8 b2>b3"),
+        ("a, *b, c,\nd): pass", "a1>b1 b1>c1 c1>d2"),
+        ("a,\nb):\n raise a from (\n  b)", "a1>b2 b2>a3 a3>b4"),
+        ("a,\nb):\n a.c += (\n  b)", "a1>b2 b2>a3 a3>b4"),
+        ("a):\n try:\n  @a\n  def g(): pass\n except:\n  a\n g", "a1>a3 a3>g4 a3>a6 g4>g7 a6>g7"),
+        ("a):\n try:\n  class C:\n   b = a\n  C\n except:\n  a\n a", "a1>a4 a4>C3 a4>a7 C3>C5 C5>a8 a7>a8"),
+        ("a):\n try:\n  a\n  import b, c\n except:\n  a\n a", "a1>a3 a3>b4 a3>a6 b4>c4 b4>a6 c4>a7 a6>a7"),
+        ("a,\nb):\n try:\n  a = [*b]\n except:\n  a", "a1>b2 b2>b4 b4>a4 b4>a6"),
+        ("a):\n try:\n  b = await a\n except:\n  a", "a1>a3 a3>b3 a3>a5"),
+        ("a):\n try:\n  b = yield a\n except:\n  a", "a1>a3 a3>b3 a3>a5"),
+        ("a,\nb):\n try:\n  match b:\n   case 1: pass\n except:\n  a", "a1>b2 b2>b4 b4>a7"),
+        ("a):\n try:\n  with g() as b:\n   a\n except:\n  a\n a", "a1>b3 a1>a6 b3>a4 a4>a6 a4>a7 a6>a7"),
+        ("a):\n try:\n  a.b\n except: pass\n try: a\n except:\n  a", "a1>a3 a3>a5 a3>a7"),
+        ("a,\nb):\n try:\n  a, b = b, a\n except:\n  a", "a1>b2 b2>b4 b2>a6 b4>a4 a4>a4 a4>b4"),
+        (
+            "a,\nb):\n try:\n  if a < b < (\n   a): pass\n except:\n  b",
+            "a1>b2 b2>a4 a4>b4 b4>a5 b4>b7 a5>b7",
+        ),
     ],
 )
 def test_what_is_evaluated_next(text, expected):

@@ -157,6 +157,7 @@ def test_a_hidden_call_does_not_tell_its_name():
         ("a: b", ""),
         ("a((b := c))", "b1>c1"),
         ("for a, b in c(d): pass", "a1>c1 a1>d1 b1>c1 b1>d1"),
+        ("async def f():\n async for a in b: pass", "a1>b1"),
         ("a = [b for b in c if d]", "a1>b1 a1>b2 a1>c1 a1>d1 b2>c1"),
         ("with a as b, c: pass", "b1>a1"),
         ("a = lambda b: b + f'{c}'", "a1>b2"),
@@ -184,6 +185,7 @@ def test_names_that_a_value_is_computed_from(text, expected):
             "h1>h3",
         ),
         ("import f\nf()\nlambda f: f()", ""),
+        ("class C:\n    def f(self, other): other.f()", ""),
     ],
 )
 def test_calls_of_functions_of_the_file(text, expected):

@@ -61,6 +61,7 @@ def occurrences(text):
             "def f(__a):\n    class C:\n        def g(self): return __a, __class__\n    return __a",
             "f.__a0 write, f.C1 write, g.self2 write, f.__a0 read",
         ),
+        ("class _C:\n    def f(self, __a): return _C__a", "f.self0 write, f.__a1 write, f._C__a1 read"),
         (
             "def f(a):\n  match a:\n    case [b, *c] | {'k': b, **c,}: b\n    case K(d=e) as g: pass\n    case _: 1",
             "f.a0 write, f.a0 read, f.b1 write, f.c2 write, f.b1 write, f.c2 write, f.b1 read, f.e3 write, f.g4 write",
