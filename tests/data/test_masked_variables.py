@@ -279,7 +279,10 @@ def test_a_network_that_knows_fewer_words_is_refused(make):
     data.adapt_to(SimpleNamespace(network=SimpleNamespace(num_words=size, node_types=types - 1)))
     with pytest.raises(ValueError, match=f"node_types {types}, and it is {types - 1}; give"):
         data.setup()
-    data.adapt_to(SimpleNamespace(network=SimpleNamespace(num_words=size, node_types=None)))
+    data.adapt_to(SimpleNamespace(network=SimpleNamespace(num_words=size, node_types=None, edge_types=2 * T - 1)))
+    with pytest.raises(ValueError, match="network with edge_types 12, and it is 11; give .*init_args.edge_types 12"):
+        data.setup()
+    data.adapt_to(SimpleNamespace(network=SimpleNamespace(num_words=size, node_types=None, edge_types=None)))
     data.setup()
     assert len(make(vocabulary_size=30).vocabulary) == 30
 

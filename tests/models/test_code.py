@@ -6,7 +6,7 @@ import networkx as nx
 import pytest
 import torch
 
-from relbias.encodings import Shaw, Table
+from relbias.encodings import Shaw, Table, create_encoding
 from relbias.models import ClassificationHead, PointerHead, SourceTransformer
 from relbias.models.code_relations import (
     HOP_VALUES,
@@ -16,7 +16,7 @@ from relbias.models.code_relations import (
     code_indices,
     code_relations,
 )
-from relbias.relations import Sequence, tree_pageranks
+from relbias.relations import Pairs, Sequence, tree_pageranks
 
 SMALL = {"num_words": 20, "node_types": 6, "edge_types": 3, "dim": 16, "depth": 2, "num_heads": 2}
 CODE_TRANSFORMER = {
@@ -122,6 +122,17 @@ def test_every_relation_by_a_walk_through_the_tree():
                 assert found == expected, (row, i, j)
 
 
+def test_bins_of_distances_in_a_deep_tree():
+    parents = torch.arange(-1, 129)[None]
+    nodes = [0, 40, 126, 127, 128]
+    relations = {key: code_relations(1, 1, 1, 1)[key] for key in ("ancestor_bins", "hop_bins")}
+    index = code_indices(relations, SourceTrees(parents, torch.tensor([nodes]), None))
+    found = {key: each.codes()[0, 0].tolist() for key, each in index.items()}
+    # 128 counts as 127, and both are far beyond the last of the values.
+    assert found["ancestor_bins"] == [[nearest(b - a, SIGNED_VALUES) for b in nodes] for a in nodes]
+    assert found["hop_bins"] == [[nearest(abs(b - a), HOP_VALUES) for b in nodes] for a in nodes]
+
+
 @pytest.mark.parametrize("encoding", ["none", "shaw", "sinusoidal", CODE_TRANSFORMER, ALL])
 def test_a_source_in_a_batch_is_as_it_is_alone(encoding):
     model, batch = make(encoding), source()
@@ -179,6 +190,18 @@ def test_a_built_encoding_is_shared():
     assert all(block.attention.encoding is encoding for block in model.blocks)
 
 
+def test_a_built_encoding_of_other_relations_is_refused():
+    for key, relation in (("kind", Pairs(5)), ("hops", Pairs(5))):
+        encoding = create_encoding({key: "table"}, num_heads=2, head_dim=8, relation={key: relation})
+        with pytest.raises(ValueError, match=f"of source code is over some of .* got {key}: Pairs"):
+            SourceTransformer(encoding, **SMALL)
+
+
+def test_the_model_says_how_many_types_of_edges_it_reads():
+    assert make({"edges": "great", "offset": "shaw"}).edge_types == 3
+    assert make({"offset": "shaw"}).edge_types is make("shaw").edge_types is None
+
+
 @pytest.mark.parametrize("sizes", [((1, 1),), ((1, 1), (3, 2)), ((0, 1),)])
 def test_one_token_and_none(sizes):
     batch = source(sizes)
@@ -191,6 +214,18 @@ def test_half_precision_and_other_devices():
     found = model.bfloat16()(**source())
     assert found.dtype == torch.bfloat16
     assert found.isfinite().all()
+
+
+def test_the_start_is_drawn_anew():
+    torch.manual_seed(0)
+    model = SourceTransformer("learned", **{**SMALL, "num_words": 500, "node_types": 500, "max_length": 500})
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    model.reset_parameters()
+    again = model.state_dict()
+    assert [name for name in first if first[name].ndim > 1 and torch.equal(first[name], again[name])] == []
+    for state in (first, again):
+        for name in ("words.weight", "types.0.weight", "types.1.weight"):
+            assert 0.48 < state[name].std() < 0.52
 
 
 @pytest.mark.parametrize(
@@ -256,3 +291,5 @@ def test_classes_are_those_of_the_mean_without_padding():
     padding = torch.tensor([[False] * 5, [False, False, True, True, True]])
     torch.testing.assert_close(head(tokens, padding)[1], head.linear(tokens[1, :2].mean(0)))
     torch.testing.assert_close(head(tokens, padding)[0], head(tokens)[0])
+    one = torch.tensor([[False] + [True] * 4, [True] * 5])
+    torch.testing.assert_close(head(tokens, one), head.linear(torch.stack((tokens[0, 0], torch.zeros(4).double()))))

@@ -127,6 +127,19 @@ def test_accuracies_are_over_all_hidden_names_and_over_those_that_are_not_self()
         assert found["val/loss"] == pytest.approx(loss.item(), rel=1e-5)
 
 
+def test_every_hidden_name_and_every_function_counts_as_much_in_the_loss():
+    task, values = make(MaskedVariable), batch()
+    few = {**values, **{name: values[name][2:] for name in ("hidden", "target", "is_self")}}
+    losses = -expected_masked(task, values).log()[torch.arange(3), values["target"]]
+    [found] = trainer().validate(task, DataLoader([values, few], batch_size=None), verbose=False)
+    assert found["val/loss"] == pytest.approx(float(losses[[0, 1, 2, 2]].mean()), rel=1e-5)
+    task, values = make(VariableMisuse), misused()
+    few = {name: each[1:2] for name, each in values.items()}
+    expected = (3 * float(task.losses(values)[0]) + float(task.losses(few)[0])) / 4
+    [found] = trainer().validate(task, DataLoader([values, few], batch_size=None), verbose=False)
+    assert found["val/loss"] == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_batch_of_self_alone_counts_in_the_first_accuracy_only():
     task, values = make(MaskedVariable), batch()
     alone = {**values, "is_self": torch.ones(3, dtype=torch.bool)}

@@ -93,7 +93,8 @@ class MisusedVariables(VariableUses):
     @staticmethod
     def _uniform(samples: Sequence[int]) -> Tensor:
         """For each sample of an evaluation two uniform random numbers, its own."""
-        return torch.tensor([np.random.default_rng([0, sample]).random(2).tolist() for sample in samples])
+        rows = [np.random.default_rng([0, sample]).random(2).tolist() for sample in samples]
+        return torch.tensor(rows, dtype=torch.float64)  # in which none is rounded to 1
 
 
 def _batch(rows: Sequence[Row], wrong: list[int], target: list[int], is_self: list[bool]) -> dict[str, Tensor]:

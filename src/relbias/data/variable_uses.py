@@ -21,6 +21,7 @@ from tqdm import tqdm
 from relbias.data.buckets import BucketOrder
 from relbias.data.parts import NAMES
 from relbias.data.source.batches import Encoded
+from relbias.data.source.edges import EDGE_TYPES
 from relbias.data.source.folder import SourceFolder, parse_folder
 from relbias.data.source.functions import FileFunction, LeftOut, part_functions
 from relbias.data.source.node_types import NodeTypes
@@ -165,10 +166,10 @@ class VariableUses(SourceReader):
         return {} if self.fingerprint is None else {"fingerprint": self.fingerprint}
 
     def adapt_to(self, task: Any) -> None:
-        """Remembers a task's network, which may say how many words and types of nodes it knows.
+        """Remembers a task's network, which may say how many words and types of nodes and of edges it knows.
 
         Args:
-            task: whose `network`, where it has one, may have `num_words` and `node_types`.
+            task: whose `network`, where it has one, may have `num_words`, `node_types` and `edge_types`.
         """
         self._network = getattr(task, "network", None)
 
@@ -184,7 +185,7 @@ class VariableUses(SourceReader):
         """Parses the files, or takes what was kept of them, and chooses the functions.
 
         Raises:
-            ValueError: there are none, a part has none, they are not those expected, or the network knows fewer words.
+            ValueError: there are none, a part has none, they are not those expected, or the network knows fewer words or types.
         """
         if self.functions is not None:
             return
@@ -204,7 +205,8 @@ class VariableUses(SourceReader):
             )
         training = [one.source for one in parts["train"]]
         vocabulary, types = SourceVocabulary(training, self.vocabulary_size, self.max_words), NodeTypes(training)
-        for name, needed in (("num_words", len(vocabulary)), ("node_types", len(types))):
+        edges = 2 * len(EDGE_TYPES)
+        for name, needed in (("num_words", len(vocabulary)), ("node_types", len(types)), ("edge_types", edges)):
             self._check_network(name, needed)
         self.vocabulary, self.types, self.left_out, self.fingerprint = vocabulary, types, left_out, found
         self.functions = {name: [Encoded.of(one, vocabulary, types) for one in parts[name]] for name in NAMES}

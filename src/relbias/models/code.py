@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -89,6 +90,7 @@ class SourceTransformer(nn.Module):
         self.dim, self.num_words, self.node_types = dim, num_words, node_types
         relations = code_relations(max_steps, max_distance, max_hops, edge_types)
         relation: Any = choose_relations(encoding, relations, "source code")
+        self.edge_types = edge_types if isinstance(relation, Mapping) and "edges" in relation else None
         like: Any = {"device": device, "dtype": dtype}
         self.words = nn.Embedding(num_words, dim, **like)
         self.types: Any = None

@@ -94,3 +94,26 @@ def test_the_innermost_variable_of_a_name_is_meant():
     assert found.at(first)["x"] == part.variable_of_token[first] != part.variable_of_token[outer]
     assert found.at(outer)["x"] == part.variable_of_token[outer]
     assert found.at(places(part, "y")[1])["x"] == part.variable_of_token[outer]
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "names"),
+    [
+        ("class C:\n  x = 1\n  z = y", 1, {"y"}),
+        ("class C:\n  x = 1\n  def m(self, w=y): return y", 1, {"y"}),
+        ("class C:\n  x = 1\n  def m(self, w=1): return y", 1, {"x", "y"}),
+        ("class C:\n  x = 1\n  z = [y for _ in ()]", 1, {"_", "x", "y"}),
+        ("class C:\n  def x(self): pass\n  z = y", 1, {"y"}),
+        ("class C:\n  z = y.x", 1, {"x", "y"}),
+        ("class C(y):\n  x = 1", 1, {"x", "y"}),
+        ("def g():\n  global x\n  x = y", 1, {"y"}),
+        ("def g(z=y):\n  global x\n  x = 2", 1, {"x", "y"}),
+        ("def g():\n  nonlocal x\n  x = y", 1, {"x", "y"}),
+    ],
+)
+def test_names_that_a_class_binds_and_those_that_are_declared_as_global(body, place, names):
+    indented = body.replace("\n", "\n  ")
+    part = function(f"def f(x, y):\n  {indented}\n")
+    own = own_variables(part)
+    found = set(Visible(part, own).at(places(part, "y")[place]))
+    assert found - {"C", "g"} == names

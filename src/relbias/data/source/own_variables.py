@@ -11,6 +11,8 @@ from relbias.data.source.parsed import ACCESSES, ParsedSource
 
 SCOPES = ("Lambda", "ListComp", "SetComp", "DictComp", "GeneratorExp")
 """Nodes in a function that have variables of their own."""
+_BINDING = ("Name", "alias", "FunctionDef", "AsyncFunctionDef", "ClassDef", "ExceptHandler", "MatchAs", "MatchStar")
+"""Nodes whose own name may be that of a class's attribute, where it stands in the class."""
 _READ, _WRITE, _UPDATE = (ACCESSES.index(name) for name in ("read", "write", "update"))
 
 
@@ -98,6 +100,15 @@ class Visible:
                 bound = (token for token in range(first, last) if variables[token] >= 0)
                 names = {function.tokens[token] for token in bound if of_function[variables[token]] == number}
                 self._inner[node] = names
+        self._classes: dict[int, set[str]] = {}  # likewise of classes, what is bound in them or declared as global
+        for token, variable in enumerate(variables):
+            name, kind = function.tokens[token], self._types[self._nodes[token]]
+            if variable < 0 and name in self._variables and kind in (*_BINDING, "Global"):
+                place = self._body(self._nodes[token])
+                if self._is(place, "ClassDef"):
+                    self._classes.setdefault(place, set()).add(name)
+                elif kind in ("Name", "Global") and place in self._inner:
+                    self._inner[place].add(name)
 
     def at(self, token: int) -> dict[str, int]:
         """The names that can stand at a token, and for each the number in `variable_of_token` that it would have."""
@@ -125,13 +136,27 @@ class Visible:
         scopes: list[int] = []
         hidden: set[str] = set()
         below, last = -1, -1  # the two nodes that the way up came from
+        in_class = True  # whether the attributes of a class are visible by their names: in no scope within it
         while node >= 0:
             if node in self._inner and self._is_statement(below):
                 hidden |= self._inner[node]
+                in_class = False
+            if in_class and node in self._classes and self._is_statement(below):
+                hidden |= self._classes[node]
             if self._types[node] in SCOPES and not self._is_outside(node, below, last):
                 scopes.append(node)
+                in_class = False
             node, below, last = self._parents[node], node, below
         return [*scopes, -1], hidden
+
+    def _body(self, node: int) -> int:
+        """The function or the class inside the function in whose body a node is, or -1."""
+        below = -1
+        while node >= 0 and not (
+            (node in self._inner or self._types[node] == "ClassDef") and self._is_statement(below)
+        ):
+            node, below = self._parents[node], node
+        return node
 
     def _is_outside(self, scope: int, child: int, grandchild: int) -> bool:
         """Whether what is in a comprehension or a lambda is evaluated before it has variables."""

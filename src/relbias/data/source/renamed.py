@@ -99,5 +99,5 @@ def _called(source: ParsedSource, call: int) -> Sequence[str]:
     node = int(source.node_of_token[call])
     if source.node_types[node] != "Attribute":
         return source.tokens[call : call + 1]
-    receiver = int((source.node_of_token == node + 1).nonzero()[0, 0])
-    return source.tokens[receiver], source.tokens[call]
+    receiver = (source.node_of_token == node + 1).nonzero()[:1, 0].tolist()  # none where a window begins after it
+    return (*(source.tokens[token] for token in receiver), source.tokens[call])
