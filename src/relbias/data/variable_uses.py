@@ -185,7 +185,8 @@ class VariableUses(SourceReader):
         """Parses the files, or takes what was kept of them, and chooses the functions.
 
         Raises:
-            ValueError: there are none, a part has none, they are not those expected, or the network knows fewer words or types.
+            ValueError: there are none, a part has none, they are not those expected, or the network knows
+                fewer words or types.
         """
         if self.functions is not None:
             return
