@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from relbias.data import MaskedVariables
 from relbias.data.source.edges import EDGE_TYPES, program_edges
+from relbias.data.source.functions import LeftOut
 from relbias.data.source.parsed import KINDS
 from relbias.data.source.python import parse_python
 from relbias.data.source.vocabulary import split_identifier
@@ -290,6 +291,22 @@ def test_a_network_that_knows_fewer_words_is_refused(make):
     data.adapt_to(SimpleNamespace(network=SimpleNamespace(num_words=size, node_types=None, edge_types=None)))
     data.setup()
     assert len(make(vocabulary_size=30).vocabulary) == 30
+
+
+def test_the_shortest_and_the_longest_that_are_taken(make):
+    lengths = [len(one) for found in make(min_tokens=1).functions.values() for one in found]
+    data = make(min_tokens=min(lengths), max_tokens=max(lengths))
+    assert data.left_out.kept == len(lengths)
+    fewer = make(min_tokens=min(lengths) + 1).left_out
+    assert fewer.reasons["too short"] == lengths.count(min(lengths))
+    with pytest.raises(ValueError, match=f"the test part of .* to {max(lengths) - 1} tokens"):  # its only function
+        make(max_tokens=max(lengths) - 1)
+
+
+@pytest.mark.parametrize(("count", "last"), [(10, "file 9"), (11, "and 1 more files with problems")])
+def test_ten_problems_are_told(count, last):
+    told = str(LeftOut((1, 1), 1, {}, tuple(f"file {number}" for number in range(count)))).splitlines()
+    assert (len(told), told[-1]) == (1 + count, last)
 
 
 def test_the_words_are_those_of_the_training_part(make):

@@ -26,6 +26,10 @@ def test_variables_are_numbered_in_the_order_in_which_they_are_bound():
     assert all(ACCESSES[accesses[token]] == "read" for token in own.reads)
 
 
+def test_what_is_only_updated_is_a_variable_too():
+    assert own_variables(function("def f(a):\n    b += a\n    return b")).names == ("a", "b")
+
+
 def test_variables_of_one_name_are_one():
     part = function("def f(x):\n    y = [x for x in x]\n    return {x for x in y}")
     own = own_variables(part)
