@@ -64,6 +64,9 @@ class Run:
         self.asked.append(count)
         return self.answers[place] if place < len(self.answers) else 0
 
+    def error(self):
+        return (First, Second)[self.choose(2)]
+
     def operate(self):
         outcome = self.choose(3) if self.raises else 0
         if outcome:
@@ -142,6 +145,11 @@ class Noted(ast.NodeTransformer):
         node.body.insert(0, ast.Expr(turn))
         return node
 
+    def visit_Assert(self, node):
+        self.generic_visit(node)
+        error = ast.Call(ast.Attribute(ast.Name("run", ast.Load()), "error", ast.Load()), [], [])
+        return ast.If(node.test, [ast.Pass()], [ast.Expr(node.msg), ast.Raise(error)])
+
     def visit_ExceptHandler(self, node):
         self.generic_visit(node)
         node.type = node.type or ast.Name("Exception", ast.Load())  # so that the end of a run is not caught
@@ -167,9 +175,9 @@ def traces(text, source):
     while waiting and len(found) < MAX_RUNS:
         answers = waiting.pop()
         run = Run(answers, "try" in text, [*parameters], variables, writes, states)
-        names = {"run": run, "g": lambda *values, run=run: run.operate(), "First": First}
+        names = {"run": run, "g": lambda *values, run=run: run.operate(), "First": First, "Second": Second}
         exec(code, names)
-        with contextlib.suppress(Known, First, Second, AssertionError, ValueError):
+        with contextlib.suppress(Known, First, Second, ValueError):
             names["f"](None, None)
         found.append(run.trace)
         for place in range(len(answers), len(run.asked)):
@@ -231,9 +239,10 @@ SIMPLE = (
     "{x}",
     "del {a}",
     "return {x}",
-    "raise First",
+    "raise First if {b} else Second",
     "assert {x}, {y}",
 )
+# What is raised, and whether a handler takes what an inner one has left, is not known to the flow, so it varies here.
 # Where nothing can raise, the handlers are held to be reached all the same, so that here something always can.
 COMPOUND = (
     ("if {x}:",),
@@ -244,7 +253,7 @@ COMPOUND = (
     ("for {a} in {x}:",),
     ("for {a} in {x}:", "else:"),
     ("with {x} as {a}:",),
-    ("try:\n {a} = g({b})", "except First:"),
+    ("try:\n {a} = g({b})", "except {e}:"),
     ("try:\n {a} = g({b})", "except:", "else:"),
 )
 FINALLY = (("try:\n {a} = g({b})", "finally:"),)
@@ -254,7 +263,13 @@ FINALLY = (("try:\n {a} = g({b})", "finally:"),)
 def blocks(draw, depth=2, in_loop=False, with_finally=False):
     lines = []
     for _ in range(draw(st.integers(1, 2))):
-        parts = {"a": draw(NAMES), "b": draw(NAMES), "x": draw(expressions(1)), "y": draw(expressions(1))}
+        parts = {
+            "e": ("First", "Second")[depth % 2],
+            "a": draw(NAMES),
+            "b": draw(NAMES),
+            "x": draw(expressions(1)),
+            "y": draw(expressions(1)),
+        }
         if not depth or draw(st.booleans()):
             kinds = (*SIMPLE, "break", "continue") if in_loop else SIMPLE
             lines.append(draw(st.sampled_from(kinds)).format(**parts))
