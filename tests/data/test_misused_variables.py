@@ -47,7 +47,6 @@ def test_every_field_of_a_batch(data):
             for row, sample in enumerate(samples):
                 encoded, token = data.sample(part, sample)
                 own, tokens = encoded.function.own, encoded.function.source.tokens
-                assert batch["is_self"][row] == (tokens[token] == "self")
                 reads = [each in own.reads for each in range(batch["words"].shape[1])]
                 assert batch["reads"][row].tolist() == reads
                 wrong[bool(batch["wrong"][row] >= 0)] += 1
@@ -66,7 +65,6 @@ def test_every_field_of_a_batch(data):
             assert {name: tensor.dtype for name, tensor in batch.items()} == {
                 **dict.fromkeys(batch, torch.int64),
                 "edges": torch.int32,
-                "is_self": torch.bool,
                 "reads": torch.bool,
             }
     assert min(wrong.values()) > 20

@@ -33,7 +33,6 @@ class MisusedVariables(VariableUses):
     - wrong: (B,) int64, the token that is wrong, or -1.
     - target: (B,) int64, the number of the right variable there, or -1.
     - reads: (B, N) bool, the tokens that could be wrong: those that read one of the function's own variables.
-    - is_self: (B,) bool, whether the right name at the sample's use is self.
 
     Example:
         >>> MisusedVariables(min_variables=1)
@@ -49,7 +48,7 @@ class MisusedVariables(VariableUses):
     def rows(self, part: str, samples: Sequence[int], sampler: DistributedSampler | None = None) -> dict[str, Tensor]:
         """The batch of some samples of a part."""
         uniform = self._uniform(samples) if sampler is None else draws(sampler, torch.tensor(samples), 2)
-        rows, wrong, target, is_self = [], [], [], []
+        rows, wrong, target = [], [], []
         for sample, (whether, which) in zip(samples, uniform.tolist(), strict=True):
             encoded, token = self.sample(part, sample)
             own = encoded.function.own
@@ -65,8 +64,7 @@ class MisusedVariables(VariableUses):
                 rows.append(as_it_is(encoded))
             wrong.append(token if others else -1)
             target.append(int(own.numbers[token]) if others else -1)
-            is_self.append(right == "self")
-        return _batch(rows, wrong, target, is_self)
+        return _batch(rows, wrong, target)
 
     def file_batches(self, windows: Iterable[FileWindow]) -> Iterator[tuple[dict[str, Tensor], list[FileWindow]]]:
         """Batches of a user's functions as they are.
@@ -82,7 +80,7 @@ class MisusedVariables(VariableUses):
         while chosen := list(islice(every, self.batch_size)):
             unknown = [-1] * len(chosen)
             rows = [as_it_is(window.encoded) for window in chosen]
-            yield _batch(rows, unknown, unknown, [False] * len(chosen)), chosen
+            yield _batch(rows, unknown, unknown), chosen
 
     def suspicion(self, row: FileWindow, answer: dict[str, Any]) -> Suspicion | None:
         """The likeliest wrong use of a window with what should stand there; None if another window judges that use."""
@@ -97,7 +95,7 @@ class MisusedVariables(VariableUses):
         return torch.tensor(rows, dtype=torch.float64)  # in which none is rounded to 1
 
 
-def _batch(rows: Sequence[Row], wrong: list[int], target: list[int], is_self: list[bool]) -> dict[str, Tensor]:
+def _batch(rows: Sequence[Row], wrong: list[int], target: list[int]) -> dict[str, Tensor]:
     batch = batch_of(rows)
     reads = torch.zeros(batch["variables"].shape, dtype=torch.bool)
     for place, row in enumerate(rows):
@@ -107,5 +105,4 @@ def _batch(rows: Sequence[Row], wrong: list[int], target: list[int], is_self: li
         "wrong": torch.tensor(wrong),
         "target": torch.tensor(target),
         "reads": reads,
-        "is_self": torch.tensor(is_self),
     }
