@@ -112,14 +112,20 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_judged(run, files, capsys)
     assert sorted(set(files_of), key=files_of.index) == ["code/a.py", "code/b.py", "long.py"]
 
 
+def test_nothing_to_read(run, files, relbias_fails):
+    (files / "a.js").write_text("let x = 1")
+    assert relbias_fails("predict", run, "absent.py", "a.js", "--output", "found.csv") == (
+        "there is nothing to read: absent.py: there is no such file or folder; "
+        "a.js: only Python is read, and its name ends in .js"
+    )
+    assert not (files / "found.csv").exists()
+
+
 def test_nothing_to_judge(run, files, capsys):
-    assert predict(capsys, run, "absent.py", "--output", "found.csv") == (
+    (files / "short.py").write_text("x = 1\n")
+    assert predict(capsys, run, "short.py", "--output", "found.csv") == (
         [],
-        [
-            "absent.py: there is no such file or folder",
-            "0 of 0 uses of variables look wrong, in 0 files",
-            "the predictions are in found.csv",
-        ],
+        ["0 of 0 uses of variables look wrong, in 1 file", "the predictions are in found.csv"],
     )
     assert (files / "found.csv").read_text().strip() == "file,line,column,function,name,suggestion,probability"
 

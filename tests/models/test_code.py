@@ -293,3 +293,10 @@ def test_classes_are_those_of_the_mean_without_padding():
     torch.testing.assert_close(head(tokens, padding)[0], head(tokens)[0])
     one = torch.tensor([[False] + [True] * 4, [True] * 5])
     torch.testing.assert_close(head(tokens, one), head.linear(torch.stack((tokens[0, 0], torch.zeros(4).double()))))
+
+
+def test_edges_as_a_list_are_refused():
+    batch = source()
+    batch["edges"] = (torch.zeros(2, 3), torch.zeros(3))
+    with pytest.raises(ValueError, match=r"edges must be a tensor of shape \(2, 7, 7\), got a tuple"):
+        make(ALL)(**batch)

@@ -139,3 +139,14 @@ def test_the_words_of_a_picture_stay_on_it_and_apart(tmp_path, monkeypatch):
     assert boxes[0].x0 >= 0
     assert boxes[-1].x1 <= figure.bbox.x1
     assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
+
+
+def test_what_needs_a_batch_is_told(capsys):
+    hops = create_encoding({"offset": "shaw", "tree": "table"}, 2, 8, {"tree": Hops(3)})
+    assert [layer.term for layer in layers(hops)] == ["K"]
+    assert capsys.readouterr().err == (
+        "left out: 'table' on Hops(max_distance=3, prefix_tokens=0, one_prefix_code=False): "
+        "without a batch there are no terms to draw\n"
+    )
+    layers(Shaw(2, 8))
+    assert capsys.readouterr().err == ""

@@ -29,7 +29,8 @@ class MaskedVariables(VariableUses):
     In an evaluation one use is hidden at a time: each place that reads one of the function's own variables is a sample.
     In the training several are, each a question of its own: their number is drawn evenly from 1 to `max_hidden` or to
     half of the function's reads (rounded up), whichever is less, anew in each epoch, as are the places. A function with
-    R reads comes R / 4 times in an epoch (rounded), at least once.
+    R reads comes R / 4 times in an epoch (rounded), at least once. Without a Trainer a loop of one's own calls
+    `loader.sampler.set_epoch(epoch)` before each epoch.
 
     Batches are those of :class:`~relbias.data.variable_uses.VariableUses`, as are the other arguments. Hidden names
     have no words and no number in `variables`, and no edge tells them: they have none of the types next use, last

@@ -101,7 +101,9 @@ class SourceReader(LightningDataModule):
             paths: files and folders. What cannot be read is among the `notices` of the result.
 
         Raises:
-            ValueError: as for `windows`.
-
+            ValueError: as for `windows`, or nothing can be read.
         """
-        return SourceInputs(self.windows(paths), self)
+        windows = self.windows(paths)
+        if not windows.num_files:
+            raise ValueError(f"there is nothing to read: {'; '.join(windows.notices)}")
+        return SourceInputs(windows, self)

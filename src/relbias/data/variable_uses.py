@@ -196,7 +196,8 @@ class VariableUses(SourceReader):
                 raise ValueError(
                     f"the {name} part of {self.source} has no function of {self.min_tokens} to {self.max_tokens} "
                     f"tokens and {self.min_variables} variables or more; all its files have "
-                    f"{left_out.kept}, and a hash of its content says to which part a file belongs: give more files"
+                    f"{left_out.kept} functions, and a hash of its content says to which part a file belongs: give "
+                    "more files"
                 )
         found = _fingerprint(parts)
         if self.fingerprint not in (None, found):

@@ -182,6 +182,8 @@ def _check_shapes(
     if parents is not None:
         expected = (*expected, ("node_types", node_types, tuple(parents.shape)))
     for name, values, shape in expected:
+        if values is not None and not isinstance(values, Tensor):
+            raise ValueError(f"{name} must be a tensor of shape {shape}, got a {type(values).__name__}")
         if values is not None and values.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(values.shape)}")
     if nodes is not None and parents is not None:

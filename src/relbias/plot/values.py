@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +85,7 @@ class Layer:
 
 @torch.no_grad()
 def layers(model: nn.Module) -> list[Layer]:
-    """Evaluates the encodings of a model, one that layers share only once.
+    """Evaluates the encodings of a model, one that layers share only once; what needs a batch is told and left out.
 
     Args:
         model: any module with encodings over sequences or grids in it.
@@ -121,6 +122,9 @@ def layers(model: nn.Module) -> list[Layer]:
         if not parts:
             without.append(encoding.label)
         found += parts
+    if found and without:
+        left_out = ", ".join(dict.fromkeys(without))
+        print(f"left out: {left_out}: without a batch there are no terms to draw", file=sys.stderr, flush=True)
     if not found:
         what = ", ".join(dict.fromkeys(without)) or "no encoding"
         raise ValueError(

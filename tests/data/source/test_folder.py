@@ -38,6 +38,7 @@ def test_files_of_a_folder_and_of_those_in_it(folder):
     assert list(found.sources) == ["b.py", "package/a.py"]
     assert str(found) == "2 files (0 from the cache), 1 functions, 11 tokens"
     assert calls == [(1, 2), (2, 2)]
+    assert list(parse_folder(folder, languages="python").sources) == ["b.py", "package/a.py"]
     assert list(parse_folder(folder, ("python", "javascript")).sources) == ["b.py", "c.js", "package/a.py"]
     assert list(parse_folder(folder / "b.py").sources) == ["b.py"]
 

@@ -30,11 +30,11 @@ def test_files_and_folders_in_the_order_in_which_they_are_given(root):
 
 
 BAD = {
-    "syntax.py": (b"x = (\n" + GOOD.encode(), ":1:5: cannot be read: '(' was never closed"),
+    "syntax.py": (b"x = (\n" + GOOD.encode(), ":1:5: a part cannot be read: '(' was never closed"),
     "several.py": (b"x = 1 1\n\ny = )\n", ":1:7: cannot be read: invalid syntax, and 1 more"),
     "empty.py": (b"", ": there is nothing in it"),
     "comment.py": (b"# nothing\n", ": there is nothing in it"),
-    "nul.py": (GOOD.encode() + b"x = 1\0\n", ":3:6: cannot be read: a NUL character"),
+    "nul.py": (GOOD.encode() + b"x = 1\0\n", ":3:6: a part cannot be read: a NUL character"),
     "latin.py": ("x = 'ß'".encode("latin-1"), ":1:1: cannot be read: no text in the encoding that it declares"),
     "deep.py": (b"x = " + b"(" * 300 + b")" * 300, ":1:"),
     "image.py": (bytes(range(256)), ":1:1: cannot be read: no text in the encoding that it declares"),

@@ -59,7 +59,7 @@ class SourceFolder:
 
 def parse_folder(
     path: str | Path,
-    languages: tuple[str, ...] = ("python",),
+    languages: str | tuple[str, ...] = ("python",),
     cache: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     without: Collection[str] = (),
@@ -72,7 +72,7 @@ def parse_folder(
 
     Args:
         path: the folder, or one file.
-        languages: those whose files are read, by the ends of their names, :data:`SUFFIXES`.
+        languages: that, or those, whose files are read, by the ends of their names, :data:`SUFFIXES`.
         cache: a folder where results are kept and found by the content of the files; None for none.
         progress: called after each file with how many are done, and of how many.
         without: names of folders that are left out, wherever they are.
@@ -87,6 +87,7 @@ def parse_folder(
         ...
         ValueError: there is no file or folder absent; give a source file, or a folder of source files
     """
+    languages = (languages,) if isinstance(languages, str) else languages
     root = Path(path)
     if not os.path.exists(root):
         raise ValueError(f"there is no file or folder {path}; give a source file, or a folder of source files")

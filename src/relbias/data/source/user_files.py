@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from relbias.data.source.folder import parse_file, parse_folder
+from relbias.data.source.folder import SUFFIXES, parse_file, parse_folder
 from relbias.data.source.parsed import ParsedSource, Problem
 
 
@@ -14,7 +14,8 @@ def read_files(paths: Sequence[str | Path]) -> tuple[dict[str, ParsedSource], li
     """Parses files and folders of Python. Nothing in a file, and no file that is missing, stops the others.
 
     Args:
-        paths: files, whatever their names end in, and folders, of which all files are read that end in .py.
+        paths: files, whatever their names end in but for those of other languages, and folders, of which all files are
+            read that end in .py.
 
     Returns:
         The sources by their paths, each file once, in the order in which they were given and, of a folder, of their
@@ -44,7 +45,8 @@ def read_files(paths: Sequence[str | Path]) -> tuple[dict[str, ParsedSource], li
             if parsed.problems:
                 line, column, message = min(parsed.problems)
                 more = f", and {len(parsed.problems) - 1} more" if len(parsed.problems) > 1 else ""
-                notices.append(f"{name}:{line}:{column + 1}: cannot be read: {message}{more}")
+                what = "a part cannot be read" if parsed.tokens else "cannot be read"
+                notices.append(f"{name}:{line}:{column + 1}: {what}: {message}{more}")
             elif not parsed.tokens:
                 notices.append(f"{name}: there is nothing in it")
     return sources, notices
@@ -54,6 +56,8 @@ def _read(path: Path) -> dict[Path, ParsedSource | Problem]:
     if not os.path.exists(path):
         return {path: Problem(1, 0, "there is no such file or folder")}
     if not path.is_dir():
+        if SUFFIXES.get(path.suffix, "python") != "python":
+            return {path: Problem(1, 0, f"only Python is read, and its name ends in {path.suffix}")}
         found = parse_file(path, "python")
         return {path: found if isinstance(found, Problem) else found[0]}
     folder = parse_folder(path)
