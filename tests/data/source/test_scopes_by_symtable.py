@@ -130,8 +130,11 @@ def blocks(draw, depth=3):
 
 
 def is_valid(lines):
+    text = "\n".join(lines)
     try:
-        symtable.symtable("\n".join(lines), "text", "exec")
+        # Python refuses `[(b := a) for b in a]`, but takes it where b is private to a class: not a program to compare.
+        for each in (text, text.replace("__d", "d")):
+            symtable.symtable(each, "text", "exec")
     except SyntaxError:
         return False
     return True
