@@ -51,9 +51,7 @@ class MaskedVariables(VariableUses):
         ValueError: there is no file or folder absent; give a source file, or a folder of source files
     """
 
-    threshold = (
-        0.98  # at which a network of the recipe calls 3 in 1,000 right uses wrong, and finds a third of the wrong
-    )
+    threshold = 0.98  # what it finds, and what it suspects wrongly: the table in recipes/code/README.md
 
     def __init__(
         self,

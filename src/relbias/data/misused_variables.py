@@ -41,9 +41,7 @@ class MisusedVariables(VariableUses):
         ValueError: min_variables must be an integer of at least 2, got 1
     """
 
-    threshold = (
-        0.9  # at which a network of the recipe suspects 1 in 40 right functions, and finds two in five wrong uses
-    )
+    threshold = 0.9  # what it finds, and what it suspects wrongly: the table in recipes/code/README.md
 
     def rows(self, part: str, samples: Sequence[int], sampler: DistributedSampler | None = None) -> dict[str, Tensor]:
         """The batch of some samples of a part."""
